@@ -18,6 +18,8 @@ namespace {
 constexpr Command kCommands[] = {
     {"launch", "Train a job on this machine.", LaunchCommand},
     {"job", "Print the job that a job file and flags make.", JobCommand},
+    {"predict", "Predict from new data with a trained model.", PredictCommand},
+    {"eval", "Evaluate a trained model on data with labels.", EvalCommand},
     {"checkpoint", "List, check and export a job's checkpoints and logs.", CheckpointCommand},
     {"status", "Show the status of a running server.", StatusCommand},
     {"keys", "Create the certificates and tokens for a job on several machines.", KeysCommand},

@@ -60,6 +60,19 @@ class EmulatedGpuTest : public JobTest {
   }
 };
 
+TEST_F(EmulatedGpuTest, AModelOfTheCpuPredictsTheSameOnIt) {
+  WriteJob(
+      {{"\n  layers { dense { units: 16 } }\n  layers { relu {} }\n  layers { dense { units: 3 } }\n", kConvolutions}});
+  Train({}, "run", "cpu");
+  const auto on = [&](const std::string& device) {
+    return Json::parse(Run({"eval", Path("run"), "--data", Path("test.csv"), "--device", device, "--json"}));
+  };
+  const Json cpu = on("cpu"), cuda = on("cuda");
+  EXPECT_NEAR(cuda["loss"].get<double>(), cpu["loss"].get<double>(), 1e-5);
+  EXPECT_EQ(cuda["accuracy"], cpu["accuracy"]);
+  EXPECT_GE(cuda["accuracy"].get<double>(), 0.8);
+}
+
 struct Training {
   std::string precision;
   std::string model;

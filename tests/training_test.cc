@@ -92,6 +92,16 @@ INSTANTIATE_TEST_SUITE_P(Sizes, TrainingSizeTest,
                                                size.param.mode);
                          });
 
+TEST_F(TrainingTest, LearnsATableWithText) {
+  std::filesystem::copy_file("examples/fruit.csv", Path("fruit.csv"));
+  WriteExample("fruit.textproto", {{"epochs: 50", "epochs: 40"}});
+  const Summary summary = Learn({"--workers", "2"});
+  EXPECT_EQ(summary.examples, 40 * 24);
+  EXPECT_EQ(summary.test_accuracy.value_or(0), 1);
+  // 5 features, 16 units, 3 classes.
+  EXPECT_EQ(summary.memory.weights, (5 * 16 + 16 + 16 * 3 + 3) * 4);
+}
+
 TEST_F(TrainingTest, TwoDeterministicWorkersGiveTheSameBitsOnEveryRunAndNumberOfServers) {
   WriteJob({{"relu {} }", "relu {} } layers { dropout { rate: 0.2 } }"}, {"sgd {", "adam {"}});
   Train({"--workers", "2"}, "first");

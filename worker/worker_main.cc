@@ -7,6 +7,7 @@
 #include <iostream>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/flags/flag.h"
@@ -19,6 +20,7 @@
 #include "common/program/this_process.h"
 #include "common/rpc/credentials.h"
 #include "worker/device/cuda_options.h"
+#include "worker/predict/predict_command.h"
 #include "worker/training/worker.h"
 
 ABSL_FLAG(std::string, job, "", "Path of the job file (see examples/*.textproto). Required.");
@@ -73,7 +75,8 @@ constexpr char kUsage[] =
     "Exit codes: 1: the job has failed. 2: bad input. 3: this worker lost its device or its connections; the job\n"
     "continues and the worker may be restarted. 75: other members were missing for longer than --gather_timeout;\n"
     "the worker may be restarted.\n\n"
-    "  ballast_worker --job examples/fashion_mnist.textproto --coordinator 127.0.0.1:7700";
+    "  ballast_worker --job examples/fashion_mnist.textproto --coordinator 127.0.0.1:7700\n\n"
+    "`ballast predict` and `ballast eval` run ballast_worker with that word as the first argument.";
 
 // One day, because cluster schedulers may keep pods pending for hours.
 constexpr int kMaxGatherSeconds = 86400;
@@ -179,6 +182,10 @@ int main(int argc, char** argv) {
   ballast::SkipLockOrderChecks();
   // gRPC's own lines would hide ours; GRPC_VERBOSITY brings them back.
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  if (!words.empty() && ballast::IsModelCommand(words[0])) {
+    return ballast::RunModelCommand(words[0], absl::MakeConstSpan(words).subspan(1), std::cout, std::cerr);
+  }
   const absl::Status parsed = ballast::ParseFlags(
       argc, argv, ballast::kUsage,
       {"job",        "coordinator",   "tls_ca", "tls_cert",    "tls_key",       "token_file",  "insecure",

@@ -93,12 +93,14 @@ std::string OwnPath() {
   return std::filesystem::read_symlink("/proc/self/exe", error).string();
 }
 
-// `ballast bench BENCHMARK [flags]`: replaces this process with ballast_bench, which contains the benchmarks and parses
-// their flags. Returns only if that program cannot be found or run.
-int BenchCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err) {
-  const absl::StatusOr<std::string> program = FindBinary("bench", OwnPath());
+namespace {
+
+// Replaces this process with the program `ballast_<role>`. Returns only if that cannot be found or run.
+int Become(const std::string& role, std::vector<std::string> words, absl::Span<const std::string> args,
+           std::ostream& out, std::ostream& err) {
+  const absl::StatusOr<std::string> program = FindBinary(role, OwnPath());
   if (!program.ok()) return Fail(err, program.status(), kExitFailure);
-  std::vector<std::string> words = {*program};
+  words.insert(words.begin(), *program);
   words.insert(words.end(), args.begin(), args.end());
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
@@ -107,6 +109,22 @@ int BenchCommand(absl::Span<const std::string> args, std::ostream& out, std::ost
   err.flush();
   execv(program->c_str(), argv.data());
   return Fail(err, absl::ErrnoToStatus(errno, absl::StrCat("cannot run ", *program)), kExitFailure);
+}
+
+}  // namespace
+
+// ballast_bench contains the benchmarks and parses their flags.
+int BenchCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err) {
+  return Become("bench", {}, args, out, err);
+}
+
+// ballast_worker contains the layers and the devices, and parses the flags.
+int PredictCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err) {
+  return Become("worker", {"predict"}, args, out, err);
+}
+
+int EvalCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err) {
+  return Become("worker", {"eval"}, args, out, err);
 }
 
 }  // namespace ballast

@@ -25,8 +25,10 @@ inline constexpr int kExitInterrupted = 130;
 
 // Takes the words after a command's name; returns the exit status. Writes results to `out`, all else to `err`.
 using RunCommand = int(absl::Span<const std::string> args, std::ostream& out, std::ostream& err);
-// Each is defined in the file of its name; `bench` with the finder of programs, `plot` with the report.
-RunCommand BenchCommand, DoctorCommand, JobCommand, KeysCommand, PlotCommand, StatusCommand;
+// Each is defined in the file of its name; `plot` with the report, and those that another program runs with the finder
+// of programs.
+RunCommand BenchCommand, DoctorCommand, EvalCommand, JobCommand, KeysCommand, PlotCommand, PredictCommand,
+    StatusCommand;
 
 // A command of `ballast`. A new command needs its own file, its name above and a row in the table in ballast_main.cc.
 struct Command {

@@ -86,6 +86,14 @@ TEST(BenchCommandTest, BecomesTheProgramWithEveryWord) {
               "3 \\[transfer\\] \\[--sizes\\] \\[4KiB, 1MiB\\]");
 }
 
+TEST(PredictCommandTest, BecomesTheWorkerWithTheCommandsName) {
+  setenv("BALLAST_WORKER_BINARY", Place("#!/bin/sh\necho \"$# [$1] [$2] [$3]\" >&2\nexit 42\n").c_str(), 1);
+  std::ostringstream out, err;
+  EXPECT_EXIT(PredictCommand({"run", "--json"}, out, err), ExitedWithCode(42),
+              "3 \\[predict\\] \\[run\\] \\[--json\\]");
+  EXPECT_EXIT(EvalCommand({"run"}, out, err), ExitedWithCode(42), "2 \\[eval\\] \\[run\\]");
+}
+
 TEST(BenchCommandTest, SaysWhereItLookedForAMissingProgram) {
   setenv("BALLAST_BENCH_BINARY", "/nonexistent/ballast_bench", 1);
   std::ostringstream out, err;

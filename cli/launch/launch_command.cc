@@ -385,7 +385,7 @@ LaunchResult RunJob(Request& request, std::ostream& err) {
   options.examples_per_step = BatchesPerPush(request.job) * request.job.training().batch_size() * request.plan.workers;
   ProgressDisplay display(options, &err, Clock::Real());
   auto print = [&](absl::string_view line) { display.PrintLine(line); };
-  LogMerger logs(request.verbose ? std::function<void(absl::string_view)>(print) : nullptr, colour);
+  LogMerger logs(request.verbose ? std::function<void(absl::string_view)>(print) : nullptr, colour, print);
   return JobLaunch(request.plan, &logs, &display,
                    [&](const std::string& address) {
                      return std::make_unique<LaunchProgress>(address, OwnCredentials(security.get()),

@@ -6,6 +6,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 
 namespace ballast {
 namespace {
@@ -77,6 +78,8 @@ void LogMerger::EndLine(int index) {
     const std::string name = absl::StrCat("[", source.name, "]");
     const char* colour = kColours[index % std::size(kColours)];
     print_(absl::StrCat(colour_ ? absl::StrCat("\x1b[", colour, "m", name, "\x1b[0m") : name, " ", line));
+  } else if (absl::string_view note = line; absl::ConsumePrefix(&note, "note: ")) {
+    note_(note);
   }
   source.last_lines.push_back(std::move(line));
   if (source.last_lines.size() > kLinesKept) source.last_lines.pop_front();

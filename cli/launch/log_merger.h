@@ -14,7 +14,7 @@
 namespace ballast {
 
 // Owns the logs of several processes: writes each one's output to its own file, keeps its last lines, and passes each
-// line, prefixed with the process's name, to `print`. Interprets no line except for the prefix "error: ".
+// line, prefixed with the process's name, to `print`. Interprets only the prefixes "error: " and "note: " of a line.
 // Thread safety: confined to one thread.
 class LogMerger {
  public:
@@ -23,7 +23,11 @@ class LogMerger {
   static constexpr size_t kLinesKept = 10;
 
   // `print` gets lines such as "[server 0] text", without a newline; the name is in color if `colour`. May be empty.
-  LogMerger(std::function<void(absl::string_view)> print, bool colour) : print_(std::move(print)), colour_(colour) {}
+  // `note` gets the text after "note: " in lines with that prefix, which all people should read.
+  LogMerger(
+      std::function<void(absl::string_view)> print, bool colour,
+      std::function<void(absl::string_view)> note = [](absl::string_view) {})
+      : print_(std::move(print)), note_(std::move(note)), colour_(colour) {}
 
   // Sources are numbered from 0. Replaces the file, or appends to it if `append` (for a restarted process).
   absl::Status AddSource(const std::string& name, const std::string& path, bool append = false);
@@ -58,6 +62,7 @@ class LogMerger {
   void EndLine(int index);
 
   const std::function<void(absl::string_view)> print_;
+  const std::function<void(absl::string_view)> note_;
   const bool colour_;
   std::vector<std::unique_ptr<Source>> sources_;
 };

@@ -67,6 +67,14 @@ TEST_F(LogMergerTest, FindsTheNewestError) {
   EXPECT_EQ(logs_.LastError(0), "port 7700 in use");
 }
 
+TEST_F(LogMergerTest, PassesOnNotesIfItDoesNotPrintEveryLine) {
+  std::vector<std::string> notes;
+  LogMerger logs(nullptr, false, [&](absl::string_view note) { notes.emplace_back(note); });
+  ASSERT_TRUE(logs.AddSource("worker 0", Path("notes.log")).ok());
+  logs.Write(0, "model dense\nnote: 4 tensors\nsee note: none\n");
+  EXPECT_EQ(notes, (std::vector<std::string>{"4 tensors"}));
+}
+
 TEST_F(LogMergerTest, LetsNoControlCharacterThrough) {
   logs_.Write(0, "a\tb\x1b[2J\x07\r\n");
   EXPECT_EQ(printed_[0], "[server 0] a\tb?[2J?");

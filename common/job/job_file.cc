@@ -22,25 +22,6 @@ namespace {
 using google::protobuf::FieldDescriptor;
 using google::protobuf::TextFormat;
 
-// A text that a data format requires is a path.
-void VisitSource(const std::string& name, v1::DataSource& source, PathVisitor visit) {
-  const google::protobuf::Reflection* reflection = source.GetReflection();
-  std::vector<const FieldDescriptor*> formats;
-  reflection->ListFields(source, &formats);
-  for (const FieldDescriptor* format : formats) {
-    google::protobuf::Message* data = reflection->MutableMessage(&source, format);
-    for (int i = 0; i < format->message_type()->field_count(); ++i) {
-      const FieldDescriptor* field = format->message_type()->field(i);
-      if (field->type() != FieldDescriptor::TYPE_STRING) continue;
-      if (field->options().GetExtension(v1::limits).required().empty()) continue;
-      std::string path = data->GetReflection()->GetString(*data, field);
-      if (path.empty()) continue;
-      visit(absl::StrCat(name, ".", format->name(), ".", field->name()), path);
-      data->GetReflection()->SetString(data, field, path);
-    }
-  }
-}
-
 // The job of a text, if it is valid.
 absl::StatusOr<v1::Job> Validated(const absl::StatusOr<std::unique_ptr<JobText>>& text) {
   if (!text.ok()) return text.status();
@@ -68,10 +49,31 @@ absl::Status PlaceFaults(const absl::Status& faults, absl::FunctionRef<std::stri
   return absl::InvalidArgumentError(absl::StrJoin(lines, "\n"));
 }
 
+// A text that a data format requires is a path.
+void VisitPaths(const std::string& name, v1::DataSource& source, PathVisitor visit) {
+  const google::protobuf::Reflection* reflection = source.GetReflection();
+  std::vector<const FieldDescriptor*> formats;
+  reflection->ListFields(source, &formats);
+  for (const FieldDescriptor* format : formats) {
+    google::protobuf::Message* data = reflection->MutableMessage(&source, format);
+    for (int i = 0; i < format->message_type()->field_count(); ++i) {
+      const FieldDescriptor* field = format->message_type()->field(i);
+      if (field->type() != FieldDescriptor::TYPE_STRING || field->is_repeated()) continue;
+      if (field->options().GetExtension(v1::limits).required().empty()) continue;
+      std::string path = data->GetReflection()->GetString(*data, field);
+      visit(absl::StrCat(name, ".", format->name(), ".", field->name()), path);
+      data->GetReflection()->SetString(data, field, path);
+    }
+  }
+}
+
 void VisitPaths(v1::Job& job, PathVisitor visit) {
-  if (job.data().has_train()) VisitSource("data.train", *job.mutable_data()->mutable_train(), visit);
-  if (job.data().has_test()) VisitSource("data.test", *job.mutable_data()->mutable_test(), visit);
-  if (!job.init_from().empty()) visit("init_from", *job.mutable_init_from());
+  const auto visit_set = [&](const std::string& field, std::string& path) {
+    if (!path.empty()) visit(field, path);
+  };
+  if (job.data().has_train()) VisitPaths("data.train", *job.mutable_data()->mutable_train(), visit_set);
+  if (job.data().has_test()) VisitPaths("data.test", *job.mutable_data()->mutable_test(), visit_set);
+  visit_set("init_from", *job.mutable_init_from());
 }
 
 v1::Job WithAbsolutePaths(v1::Job job, const std::string& folder) {

@@ -30,6 +30,9 @@ using PathVisitor = absl::FunctionRef<void(const std::string& field, std::string
 // Calls `visit` for each path of a file that the job sets.
 void VisitPaths(v1::Job& job, PathVisitor visit);
 
+// Calls `visit` for each path that the data source's format has, also if it is empty. `name` is the source's own.
+void VisitPaths(const std::string& name, v1::DataSource& source, PathVisitor visit);
+
 // Makes the job's paths absolute; relative ones are relative to `folder`.
 v1::Job WithAbsolutePaths(v1::Job job, const std::string& folder);
 

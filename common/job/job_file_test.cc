@@ -200,6 +200,15 @@ TEST(WithAbsolutePathsTest, MakesThoseOfEachFormatAbsolute) {
   EXPECT_FALSE(job.data().has_test());
 }
 
+TEST(WithAbsolutePathsTest, MakesTheInitialWeightsAbsolute) {
+  v1::Job job;
+  EXPECT_EQ(WithAbsolutePaths(job, "/jobs").init_from(), "");
+  job.set_init_from("runs/a/model.safetensors");
+  EXPECT_EQ(WithAbsolutePaths(job, "/jobs").init_from(), "/jobs/runs/a/model.safetensors");
+  job.set_init_from("/models/m");
+  EXPECT_EQ(WithAbsolutePaths(job, "/jobs").init_from(), "/models/m");
+}
+
 TEST(SaveJobTest, WritesAJobThatLoadJobReads) {
   v1::Job job = *ParseJob(With("learning_rate: 0.5", "learning_rate: 0.1"), "tiny.textproto");
   job.mutable_data()->mutable_train()->mutable_csv()->set_path("/d\u00fc/\"a\n#.csv");

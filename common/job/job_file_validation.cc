@@ -7,13 +7,17 @@
 #include <set>
 #include <string>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/codecs/codec.h"
+#include "common/job/data_validation.h"
 #include "common/job/job_config.h"
 #include "common/job/job_length.h"
+#include "common/job/layer_names.h"
 #include "common/job/limits.h"
+#include "common/text/nearest_name.h"
 #include "common/text/validation_errors.h"
 
 namespace ballast {
@@ -23,18 +27,6 @@ bool IsJobName(absl::string_view name) {
   return !name.empty() && name.size() <= 63 && absl::ascii_islower(name[0]) &&
          std::all_of(name.begin(), name.end(),
                      [](char c) { return absl::ascii_islower(c) || absl::ascii_isdigit(c) || c == '_' || c == '-'; });
-}
-
-// True for a character that can stand between numbers.
-bool IsDelimiter(absl::string_view text) {
-  return text.size() == 1 && (absl::ascii_isprint(text[0]) || text[0] == '\t') && !absl::ascii_isalnum(text[0]) &&
-         text[0] != '+' && text[0] != '-' && text[0] != '.' && text[0] != '"';
-}
-
-void CheckDelimiter(const v1::DataSource& source, const std::string& field, ValidationErrors& errors) {
-  const std::string& delimiter = source.csv().delimiter();
-  errors.CheckText(delimiter.empty() || IsDelimiter(delimiter), field + ".csv.delimiter", delimiter,
-                   "one character that cannot be part of a number");
 }
 
 // "name/weight" must fit into the 256 characters of a tensor name.
@@ -92,7 +84,7 @@ class LayerChecker {
 
   void CheckInitializer(const v1::Initializer& initializer, const std::string& field) {
     errors_.Check(!initializer.has_provided(), field, "provided",
-                  "another initializer: workers with a job file do not set values");
+                  "another initializer: init_from gives initial values");
     const v1::Initializer::Uniform& uniform = initializer.uniform();
     errors_.Check(!initializer.has_uniform() || !(uniform.low() >= uniform.high()), field + ".uniform",
                   absl::StrCat("low ", uniform.low(), ", high ", uniform.high()), "low below high");
@@ -101,6 +93,22 @@ class LayerChecker {
   ValidationErrors& errors_;
   std::set<std::string> names_;
 };
+
+void CheckFreeze(const v1::Job& job, ValidationErrors& errors) {
+  if (job.freeze().empty()) return;
+  errors.Check(!job.init_from().empty(), "freeze", absl::StrCat(job.freeze_size(), " layers, but no init_from"),
+               "init_from, which has their values");
+  const std::vector<std::string> names = LayerNames(job.model());
+  std::set<std::string> seen;
+  for (int i = 0; i < job.freeze_size(); ++i) {
+    const std::string& name = job.freeze(i);
+    const std::string field = absl::StrCat("freeze[", i, "]");
+    const std::string* const nearest = FindNearestName(name, names).name;
+    errors.CheckText(absl::c_linear_search(names, name), field, name,
+                     absl::StrCat("the name of a layer, like \"", nearest == nullptr ? "" : *nearest, "\""));
+    errors.CheckText(seen.insert(name).second, field, name, "each layer once");
+  }
+}
 
 }  // namespace
 
@@ -113,9 +121,9 @@ absl::Status ValidateJob(const v1::Job& job) {
   rest.clear_optimizer();
   rest.clear_policy();
   CheckLimits(rest, "", errors);
-  CheckDelimiter(job.data().train(), "data.train", errors);
-  CheckDelimiter(job.data().test(), "data.test", errors);
+  CheckData(job.data(), errors);
   CheckModel(job.model(), errors);
+  CheckFreeze(job, errors);
   errors.Check(!job.optimizer().schedule().total_from_job(), "optimizer.schedule.total_from_job", "true",
                "it left out: a schedule without a total follows the job");
   // A total of 0 means the job's length, which is known only once the data is loaded.

@@ -196,8 +196,45 @@ TEST(ValidateJobTest, RefusesABadInitializer) {
   ExpectFault(dense("uniform { low: 1 high: 1 }"), field + ".uniform: got low 1, high 1, want low below high");
   ExpectFault(dense("normal { stddev: -1 }"), field + ".normal.stddev: got -1, want a finite number of at least 0");
   ExpectFault(dense("normal { mean: nan }"), field + ".normal.mean: got nan, want a finite number");
-  ExpectFault(dense("provided {}"),
-              field + ": got provided, want another initializer: workers with a job file do not set values");
+  ExpectFault(dense("provided {}"), field + ": got provided, want another initializer: init_from gives initial values");
+}
+
+TEST(ValidateJobTest, FrozenLayersNeedInitFromAndAreLayers) {
+  EXPECT_EQ(ValidateWith("init_from: 'm' freeze: 'first' freeze: 'dense2'"), absl::OkStatus());
+  ExpectFault("freeze: 'first'", "freeze: got 1 layers, but no init_from, want init_from, which has their values");
+  ExpectFault("init_from: 'm' freeze: 'dense3'",
+              "freeze[0]: got \"dense3\", want the name of a layer, like \"dense2\"");
+  ExpectFault("init_from: 'm' freeze: 'first' freeze: 'first'", "freeze[1]: got \"first\", want each layer once");
+}
+
+TEST(ValidateJobTest, RefusesFieldsOfTablesThatContradict) {
+  const struct {
+    const char* change;
+    const char* message;
+  } cases[] = {
+      {"data { test_share: 0.5 }", "data.test_share: got 0.5, want nothing, because data.test is set"},
+      {"data { train { csv { path: \"x\" label: \"y\" label_column: -1 } } }",
+       "data.train.csv.label: got \"y\", want header: true with it, or label_column instead\n"
+       "data.train.csv.label_column: got -1, want nothing, because label is set"},
+      {"data { train { csv { path: \"x\" } } normalization { per_column: true } }",
+       "data.normalization.per_column: got true with a mean or stddev, want one or the other"},
+      {"data { train { idx { images: \"x\" labels: \"y\" } } normalization { per_column: true } }",
+       "data.normalization.per_column: got true with a mean or stddev, want one or the other\n"
+       "data.normalization.per_column: got true, want csv data"},
+      {"data { train { csv { path: \"x\" label_column: -1 } } test { csv { label_column: 2 } } }",
+       "data.test.csv.label_column: got another value than in data.train, want nothing: test data has the columns of "
+       "the training data"},
+      {"data { train { csv { path: \"x\" categories: \"a\" } } test { csv { categories: \"b\" } } }",
+       "data.test.csv.categories: got another value than in data.train, want nothing: test data has the columns of "
+       "the training data"},
+  };
+  for (const auto& each : cases) ExpectFault(each.change, each.message);
+}
+
+TEST(ValidateJobTest, TakesTestDataThatRepeatsTheTrainingColumns) {
+  EXPECT_EQ(ValidateWith("data { train { csv { path: \"x\" header: true label: \"y\" categories: \"a\" } } "
+                         "test { csv { header: true label: \"y\" categories: \"a\" } } }"),
+            absl::OkStatus());
 }
 
 TEST(ValidateJobTest, RefusesBadData) {

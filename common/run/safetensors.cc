@@ -48,12 +48,6 @@ absl::Status CheckTensor(const TensorView& tensor) {
   return absl::OkStatus();
 }
 
-bool IsUtf8(const std::string& text) {
-  // nlohmann checks UTF-8 only when it parses or dumps; the text is valid if the dump round-trips unchanged.
-  const Json parsed = Json::parse(JsonLine(text), nullptr, /*allow_exceptions=*/false);
-  return parsed.is_string() && parsed.get_ref<const std::string&>() == text;
-}
-
 absl::StatusOr<std::string> EncodeHeader(absl::Span<const TensorView> tensors,
                                          const std::map<std::string, std::string>& metadata) {
   Json header = Json::object();

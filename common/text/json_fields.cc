@@ -24,6 +24,12 @@ std::string JsonLine(const Json& value) {
   return value.dump(/*indent=*/-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
 }
 
+bool IsUtf8(const std::string& text) {
+  // nlohmann checks UTF-8 only when it parses or dumps; the text is valid if the dump round-trips unchanged.
+  const Json parsed = Json::parse(JsonLine(text), nullptr, /*allow_exceptions=*/false);
+  return parsed.is_string() && parsed.get_ref<const std::string&>() == text;
+}
+
 absl::StatusOr<Json> ParseJsonObject(absl::string_view text) {
   Json value = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
   if (value.is_discarded()) return absl::InvalidArgumentError("not JSON");

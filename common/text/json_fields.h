@@ -17,6 +17,9 @@ namespace ballast {
 // exactly.
 std::string JsonLine(const nlohmann::ordered_json& value);
 
+// Returns whether JsonLine keeps a text as it is.
+bool IsUtf8(const std::string& text);
+
 // INVALID_ARGUMENT if the text is not a JSON object.
 absl::StatusOr<nlohmann::ordered_json> ParseJsonObject(absl::string_view text);
 

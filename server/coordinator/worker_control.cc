@@ -53,6 +53,8 @@ absl::StatusOr<std::optional<LeaseTable>> WorkerControl::BeginLeases(const v1::J
     refused = absl::StrCat("it belongs to job \"", from.job().name(), "\", got job \"", job.name(), "\"");
   } else if (from.train_examples() != train_examples) {
     refused = absl::StrCat("it was trained on ", from.train_examples(), " examples, got ", train_examples);
+  } else if (from.job().init_from() != job.init_from()) {
+    refused = "its job has another init_from, or the file has changed since";
   } else {
     refused = std::string(leases->Resume(from.leases()).message());
   }

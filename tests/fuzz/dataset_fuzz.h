@@ -35,9 +35,8 @@ class DataFile {
 };
 
 // Requires that a data set that opens can be read: every example, with finite values.
-inline void OpenAndRead(const v1::DataSource& source) {
-  v1::Normalization normalization;
-  const absl::StatusOr<std::unique_ptr<Dataset>> dataset = OpenDataset(source, normalization, "");
+inline void OpenAndRead(const v1::DataSource& source, const DatasetOptions& options = {}) {
+  const absl::StatusOr<std::unique_ptr<Dataset>> dataset = OpenDataset(source, options);
   if (!dataset.ok()) {
     Require(!dataset.status().message().empty(), "an error has a message");
     return;

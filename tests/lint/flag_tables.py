@@ -58,7 +58,9 @@ def fill(text, programs):
 
 
 def programs(server, worker, ballast):
-    return {"ballast_server": [server], "ballast_worker": [worker], "ballast launch": [ballast, "launch"]}
+    # `ballast predict` and `ballast eval` run the worker.
+    return {"ballast_server": [server], "ballast_worker": [worker], "ballast launch": [ballast, "launch"],
+            "ballast predict": [worker, "predict"], "ballast eval": [worker, "eval"]}
 
 
 def main():

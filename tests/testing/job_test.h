@@ -117,6 +117,16 @@ policy { sync { deterministic: true } }
     EXPECT_EQ(launch.Wait().ToString(), "ended with status 0") << launch.output();
     return nlohmann::json::parse(Read("out"), nullptr, /*allow_exceptions=*/false);
   }
+  // Runs a command of `ballast` to its successful end; returns its standard output.
+  std::string Run(const std::vector<std::string>& words) const {
+    std::vector<std::string> argv = {"/bin/sh", "-c",           "out=$1; shift; exec \"$@\" > \"$out\"",
+                                     "sh",      Path("stdout"), Binary("cli/ballast")};
+    argv.insert(argv.end(), words.begin(), words.end());
+    ChildProcess command(argv);
+    EXPECT_EQ(command.Wait().ToString(), "ended with status 0") << command.output();
+    return Read("stdout");
+  }
+
   // The trained tensors of a run.
   std::vector<LoadedTensor> Model(const std::string& run = "run") const {
     auto model = ReadSafetensors(Path(run + "/model.safetensors"));

@@ -142,7 +142,7 @@ std::vector<bool> WantedGradients(const LayerChain& chain) {
   std::vector<bool> wanted = {false};
   for (const ChainNode& node : chain.nodes) {
     const bool before = wanted[node.input] || (node.sums() && wanted[node.shortcut]);
-    wanted.push_back(before || (node.layer != nullptr && !node.layer->Parameters().empty()));
+    wanted.push_back(before || node.trains());
   }
   return wanted;
 }

@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/job/kind_names.h"
+#include "common/job/layer_names.h"
 #include "common/text/number_text.h"
 #include "worker/model/layers/layer_table.h"
 
@@ -22,10 +22,11 @@ using Layers = google::protobuf::RepeatedPtrField<v1::Layer>;
 constexpr int64_t kMaxFeatures = int64_t{1} << 40;
 constexpr int kMaxDepth = 8;
 
-int64_t CountParameters(const LayerChain& chain) {
+// Counts all parameters, or only those that are not frozen.
+int64_t CountParameters(const LayerChain& chain, bool all) {
   int64_t count = 0;
   for (const ChainNode& node : chain.nodes) {
-    if (node.layer == nullptr) continue;
+    if (node.layer == nullptr || (node.frozen && !all)) continue;
     for (const Parameter& parameter : node.layer->Parameters()) count += parameter.elements;
   }
   return count;
@@ -71,7 +72,8 @@ class ChainBuilder {
     size_t device = 0;
   };
 
-  explicit ChainBuilder(absl::Span<const std::string> devices) : devices_(devices) {}
+  ChainBuilder(absl::Span<const std::string> devices, absl::Span<const std::string> freeze)
+      : devices_(devices), freeze_(freeze.begin(), freeze.end()) {}
 
   // Returns the device that the layer names, or `before` if it names none.
   absl::StatusOr<size_t> DeviceOf(const v1::Layer& config, const std::string& name, size_t before) const {
@@ -94,21 +96,23 @@ class ChainBuilder {
   }
 
   std::vector<ChainNode> TakeNodes() { return std::move(nodes_); }
+  // The layers to freeze that Append has not met.
+  const std::set<std::string>& left_to_freeze() const { return freeze_; }
 
  private:
   absl::StatusOr<Value> AppendLayer(const v1::Layer& config, const Value& from, int depth, std::string& text) {
-    std::string kind = KindName(config);
-    if (kind.empty()) kind = "layer";
-    const int position = ++layers_of_kind_[kind];
-    const std::string name = config.name().empty() ? absl::StrCat(kind, position) : config.name();
+    const std::string& name = config.name();
     if (!names_.insert(name).second) return LayerError(name, "an earlier layer has that name, want another");
     const absl::StatusOr<size_t> device = DeviceOf(config, name, from.device);
     if (!device.ok()) return device.status();
-    const bool around = std::exchange(recompute_, recompute_ || config.recompute());
+    const bool recompute_around = std::exchange(recompute_, recompute_ || config.recompute());
+    const bool freezes = freeze_.erase(name) > 0;
+    const bool frozen_around = std::exchange(frozen_, frozen_ || freezes);
     const Value input = Carry(from, *device, name);
     absl::StatusOr<Value> value = config.has_residual() ? AppendResidual(config.residual(), name, input, depth, text)
                                                         : AppendNode({config, name, input.shape}, input, text);
-    recompute_ = around;
+    recompute_ = recompute_around;
+    frozen_ = frozen_around;
     return value;
   }
 
@@ -138,7 +142,8 @@ class ChainBuilder {
                       .outputs = shape.elements(),
                       .name = site.name,
                       .device = from.device,
-                      .recompute = recompute_});
+                      .recompute = recompute_,
+                      .frozen = frozen_});
     return Value{nodes_.size(), shape, site.name, from.device};
   }
 
@@ -193,18 +198,21 @@ class ChainBuilder {
   std::map<std::pair<size_t, size_t>, size_t> copies_;
   // True if the current layer, or a residual around it, is to be recomputed.
   bool recompute_ = false;
-  std::map<std::string, int> layers_of_kind_;
+  // True if the current layer, or a residual around it, keeps its parameters.
+  bool frozen_ = false;
+  std::set<std::string> freeze_;
   std::set<std::string> names_;
 };
 
 }  // namespace
 
-absl::StatusOr<LayerChain> BuildLayerChain(const v1::Model& model, int64_t features,
-                                           absl::Span<const std::string> devices) {
+absl::StatusOr<LayerChain> BuildLayerChain(v1::Model model, int64_t features, absl::Span<const std::string> devices,
+                                           absl::Span<const std::string> freeze) {
   const absl::StatusOr<ImageShape> input = InputShape(model, features);
   if (!input.ok()) return input.status();
   if (model.layers().empty()) return absl::InvalidArgumentError("model: got no layers, want at least 1");
-  ChainBuilder builder(devices);
+  NameLayers(model);
+  ChainBuilder builder(devices, freeze);
   LayerChain chain;
   chain.features = features;
   // Uploads the features directly to the first layer's device. Append reports a device that does not exist.
@@ -217,16 +225,24 @@ absl::StatusOr<LayerChain> BuildLayerChain(const v1::Model& model, int64_t featu
   if (!loss.ok()) return loss.status();
   chain.loss = *std::move(loss);
   chain.nodes = builder.TakeNodes();
-  if (CountParameters(chain) == 0) {
+  if (!builder.left_to_freeze().empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("freeze: got \"", *builder.left_to_freeze().begin(), "\", want the name of a layer"));
+  }
+  if (CountParameters(chain, /*all=*/true) == 0) {
     return absl::InvalidArgumentError(
         "model: no layer has parameters, so there is nothing to train; want at least one dense or conv2d");
+  }
+  if (CountParameters(chain, /*all=*/false) == 0) {
+    return absl::InvalidArgumentError("freeze: got all layers that have parameters, so there is nothing to train");
   }
   return chain;
 }
 
 std::string Describe(const LayerChain& chain) {
-  return absl::StrCat(chain.layers, " -> ", chain.loss->Describe(), ", ", CountText(CountParameters(chain)),
-                      " parameters");
+  const int64_t all = CountParameters(chain, /*all=*/true), trained = CountParameters(chain, /*all=*/false);
+  return absl::StrCat(chain.layers, " -> ", chain.loss->Describe(), ", ", CountText(all), " parameters",
+                      trained == all ? "" : absl::StrCat(", ", CountText(all - trained), " of them frozen"));
 }
 
 }  // namespace ballast

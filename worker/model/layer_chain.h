@@ -30,8 +30,12 @@ struct ChainNode {
   bool carries = false;
   // True if the job file asks to recompute the value in backward instead of keeping it.
   bool recompute = false;
+  // True if the layer's parameters keep their values in training.
+  bool frozen = false;
 
   bool sums() const { return layer == nullptr && !carries; }
+  // Returns whether training changes parameters of the layer.
+  bool trains() const { return layer != nullptr && !frozen && !layer->Parameters().empty(); }
 };
 
 // Owns the layers of a model in an order in which they can be computed, and the loss of the last value. The shapes of
@@ -39,7 +43,7 @@ struct ChainNode {
 struct LayerChain {
   int64_t features = 0;
   size_t features_device = 0;
-  // At least one node has parameters.
+  // At least one node trains.
   std::vector<ChainNode> nodes;
   std::unique_ptr<Loss> loss;
   // Text like "28x28x1 -> conv2d 32 3x3 -> relu".
@@ -51,9 +55,11 @@ struct LayerChain {
 };
 
 // `devices` are the names of the worker's devices, of which layers without a device use the first; empty for a single
-// device without a name. INVALID_ARGUMENT names the layer, what it got and what it wants.
-absl::StatusOr<LayerChain> BuildLayerChain(const v1::Model& model, int64_t features,
-                                           absl::Span<const std::string> devices = {});
+// device without a name. `freeze` names layers that do not train; a residual stands for all layers inside it.
+// INVALID_ARGUMENT names the layer, what it got and what it wants.
+absl::StatusOr<LayerChain> BuildLayerChain(v1::Model model, int64_t features,
+                                           absl::Span<const std::string> devices = {},
+                                           absl::Span<const std::string> freeze = {});
 
 // Returns text like "784 -> dense 512 -> relu -> dense 10 -> softmax cross-entropy, 407,050 parameters".
 std::string Describe(const LayerChain& chain);

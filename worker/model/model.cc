@@ -36,7 +36,7 @@ absl::StatusOr<std::unique_ptr<Model>> Model::Create(const v1::Model& config, co
     return absl::InvalidArgumentError(
         absl::StrCat("model: got a batch of ", options.max_batch, ", want 1 to ", kMaxBatch));
   }
-  absl::StatusOr<LayerChain> chain = BuildLayerChain(config, options.features, Names(options.devices));
+  absl::StatusOr<LayerChain> chain = BuildLayerChain(config, options.features, Names(options.devices), options.freeze);
   if (!chain.ok()) return chain.status();
   std::unique_ptr<Model> model(new Model(*std::move(chain), options));
   absl::StatusOr<std::unique_ptr<ModelBuffers>> buffers = ModelBuffers::Allocate(
@@ -67,7 +67,7 @@ Model::Model(LayerChain chain, const ModelOptions& options)
     }
     stage.parameters.count = parameters_.size() - stage.parameters.first;
     parameter_devices_.resize(parameters_.size(), node.device);
-    if (stage.parameters.count > 0) {
+    if (node.trains()) {
       stage.group = groups_.size();
       groups_.push_back(stage.parameters);
     }
@@ -80,8 +80,8 @@ std::vector<Model::NodeSegment> Model::PlanNodeSegments() const {
   bool carried = true;
   for (size_t i = 0; i < chain_.nodes.size(); ++i) {
     const ChainNode& node = chain_.nodes[i];
-    const bool awaits = node.layer != nullptr && !node.layer->Parameters().empty();
-    if (carried || awaits || node.carries || node.device != chain_.nodes[i - 1].device) segments.push_back({i, i});
+    if (carried || node.trains() || node.carries || node.device != chain_.nodes[i - 1].device)
+      segments.push_back({i, i});
     segments.back().end = i + 1;
     carried = node.carries;
   }
@@ -127,22 +127,40 @@ absl::Status Model::GetGradient(size_t index, absl::Span<float> values) {
   return Named(on, device(on).Download(*MemoryOf(index).gradient, 0, values));
 }
 
-absl::StatusOr<std::vector<Statistic>> Model::Statistics() {
-  std::vector<Statistic> statistics;
+std::vector<Model::PlacedStatistic> Model::PlacedStatistics() const {
+  std::vector<PlacedStatistic> placed;
   for (size_t i = 0; i < stages_.size(); ++i) {
     const ChainNode& node = chain_.nodes[i];
     if (node.layer == nullptr) continue;
     const std::vector<LayerMemory> layout = node.layer->Memory();
     for (size_t m = 0; m < layout.size(); ++m) {
-      if (layout[m].name.empty()) continue;
-      Statistic statistic{layout[m].name, std::vector<float>(layout[m].elements)};
-      absl::Status status =
-          device(node.device).Download(*buffers_->MemoryOf(i)[m], 0, absl::MakeSpan(statistic.values));
-      if (!status.ok()) return Named(node.device, status);
-      statistics.push_back(std::move(statistic));
+      if (!layout[m].name.empty()) placed.push_back({layout[m].name, node.device, buffers_->MemoryOf(i)[m].get()});
     }
   }
+  return placed;
+}
+
+absl::StatusOr<std::vector<Statistic>> Model::Statistics() {
+  std::vector<Statistic> statistics;
+  for (const PlacedStatistic& placed : PlacedStatistics()) {
+    Statistic statistic{placed.name, std::vector<float>(placed.values->size())};
+    absl::Status status = device(placed.device).Download(*placed.values, 0, absl::MakeSpan(statistic.values));
+    if (!status.ok()) return Named(placed.device, status);
+    statistics.push_back(std::move(statistic));
+  }
   return statistics;
+}
+
+absl::Status Model::SetStatistic(const std::string& name, absl::Span<const float> values) {
+  for (const PlacedStatistic& placed : PlacedStatistics()) {
+    if (placed.name != name) continue;
+    if (values.size() != static_cast<size_t>(placed.values->size())) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("statistic \"", name, "\": got ", values.size(), " elements, want ", placed.values->size()));
+    }
+    return Named(placed.device, device(placed.device).Upload(values, *placed.values, 0));
+  }
+  return absl::NotFoundError(absl::StrCat("statistic \"", name, "\": no layer has it"));
 }
 
 absl::StatusOr<BatchResult> Model::Train(const BatchView& batch, StepHooks& hooks) {
@@ -176,6 +194,20 @@ absl::StatusOr<double> Model::LossSum() {
 absl::StatusOr<BatchResult> Model::Evaluate(const BatchView& batch) {
   if (absl::Status status = RunForward(batch, nullptr, nullptr); !status.ok()) return status;
   return ReadLoss(batch.examples);
+}
+
+absl::Status Model::Predict(absl::Span<const float> features, absl::Span<float> outputs) {
+  const int64_t examples = features.size() / chain_.features;
+  if (outputs.size() != static_cast<size_t>(examples * this->outputs())) {
+    return absl::InvalidArgumentError(absl::StrCat("prediction of ", examples, " examples: got memory for ",
+                                                   outputs.size(), " outputs, want ", examples * this->outputs()));
+  }
+  // The loss is computed, too, but its result is not read; every loss accepts the label 0.
+  const std::vector<float> labels(examples);
+  const BatchView batch{.features = features, .labels = labels, .examples = examples};
+  if (absl::Status status = RunForward(batch, nullptr, nullptr); !status.ok()) return status;
+  const size_t last = chain_.DeviceOf(stages_.size());
+  return Named(last, device(last).Download(*buffers_->ValueOf(stages_.size(), examples).buffer, 0, outputs));
 }
 
 absl::Status Model::CheckBatch(const BatchView& batch) const {
@@ -233,8 +265,8 @@ absl::Status Model::RunForward(const BatchView& batch, StepHooks* hooks, const L
   const PassKind pass = hooks != nullptr ? PassKind::kTraining : PassKind::kEvaluation;
   for (const NodeSegment& nodes : node_segments_) {
     const Stage& first = stages_[nodes.first];
-    if (hooks != nullptr && first.parameters.count > 0) {
-      if (absl::Status status = hooks->BeforeForward(first.group); !status.ok()) return status;
+    if (hooks != nullptr && first.group.has_value()) {
+      if (absl::Status status = hooks->BeforeForward(*first.group); !status.ok()) return status;
     }
     absl::Status status = Repeat(nodes, pass, batch, [&]() -> absl::Status {
       for (size_t i = nodes.first; i < nodes.end; ++i) {
@@ -338,9 +370,9 @@ absl::Status Model::RunBackward(const BatchView& batch, StepHooks& hooks) {
     });
     if (!status.ok()) return status;
     const Stage& first = stages_[nodes->first];
-    if (first.parameters.count == 0) continue;
+    if (!first.group.has_value()) continue;
     if (!waits_for_loss()) device(chain_.nodes[nodes->first].device).Mark();
-    if (absl::Status status = hooks.GradientReady(first.group); !status.ok()) return status;
+    if (absl::Status status = hooks.GradientReady(*first.group); !status.ok()) return status;
   }
   return absl::OkStatus();
 }

@@ -33,6 +33,8 @@ struct ModelOptions {
   int64_t max_batch = 0;
   // v1.Training.recompute.
   bool recompute = false;
+  // Names of layers whose parameters are not trained: they belong to no parameter group.
+  std::vector<std::string> freeze;
   // At least one device; the first one computes layers that name no device. They must outlive the model.
   std::vector<NamedDevice> devices;
 };
@@ -60,6 +62,7 @@ class Model : public TrainableModel {
   absl::Status GetParameter(size_t index, absl::Span<float> values) override;
   absl::Status GetGradient(size_t index, absl::Span<float> values) override;
   absl::StatusOr<std::vector<Statistic>> Statistics() override;
+  absl::Status SetStatistic(const std::string& name, absl::Span<const float> values) override;
   absl::Span<float> HostParameter(size_t index) override { return MemoryOf(index).value->host(); }
   absl::Span<const float> HostGradient(size_t index) override { return MemoryOf(index).gradient->host(); }
   std::optional<DeviceTensor> DeviceParameter(size_t index) override { return Place(index, *MemoryOf(index).value); }
@@ -70,18 +73,31 @@ class Model : public TrainableModel {
   absl::StatusOr<BatchResult> Train(const BatchView& batch, StepHooks& hooks) override;
   absl::StatusOr<double> LossSum() override;
   absl::StatusOr<BatchResult> Evaluate(const BatchView& batch) override;
+  // Number of outputs of the last layer, which are the input of the loss.
+  int64_t outputs() const { return chain_.ElementsOf(chain_.nodes.size()); }
+  // Computes the outputs, [examples, outputs()], from features, [examples, features], without dropout. INVALID_ARGUMENT
+  // for spans of the wrong size or too many examples.
+  absl::Status Predict(absl::Span<const float> features, absl::Span<float> outputs);
 
  private:
+  // A statistic in the memory of a layer.
+  struct PlacedStatistic {
+    std::string name;
+    size_t device = 0;
+    Buffer* values = nullptr;
+  };
+  std::vector<PlacedStatistic> PlacedStatistics() const;
+
   // State of the model for one node of the chain.
   struct Stage {
     ParameterGroup parameters;
-    // Index of `parameters` in groups_, if there are any.
-    size_t group = 0;
+    // Index of `parameters` in groups_, if they are trained.
+    std::optional<size_t> group;
     // Position among the layers, which seeds dropout and does not depend on devices.
     uint32_t layer = 0;
   };
 
-  // Nodes [first, end) of one device between two of a step's hooks, so that only the first node may have parameters. A
+  // Nodes [first, end) of one device between two of a step's hooks, so that only the first node may train. A
   // copy to another device has its own segment.
   struct NodeSegment {
     size_t first = 0;

@@ -91,7 +91,7 @@ class TrainableModel {
 
   // Parameters in forward order. Their values are 0 until set.
   virtual const std::vector<Parameter>& parameters() const = 0;
-  // One group for each layer with parameters, in forward order.
+  // One group for each layer with parameters that are trained, in forward order.
   virtual const std::vector<ParameterGroup>& parameter_groups() const = 0;
   // Returns layers, loss and number of parameters, for logs.
   virtual std::string Describe() const = 0;
@@ -110,6 +110,8 @@ class TrainableModel {
   virtual absl::Status GetGradient(size_t index, absl::Span<float> values) = 0;
   // Copies all statistics to the host; not during Train or Evaluate.
   virtual absl::StatusOr<std::vector<Statistic>> Statistics() = 0;
+  // Same condition. NOT_FOUND if there is no such statistic, INVALID_ARGUMENT if the sizes differ.
+  virtual absl::Status SetStatistic(const std::string& name, absl::Span<const float> values) = 0;
   // The tensor's memory, with the same access rules; empty if the host cannot address it or several devices hold
   // copies.
   virtual absl::Span<float> HostParameter(size_t index) = 0;

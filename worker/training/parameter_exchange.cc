@@ -6,6 +6,7 @@
 #include <limits>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 
@@ -62,16 +63,21 @@ ParameterExchange::ParameterExchange(TrainableModel* model, Client* client, cons
 }
 
 std::vector<v1::TensorSpec> ParameterExchange::Specs(const TrainableModel& model, const v1::Job& job,
-                                                     const v1::Optimizer& optimizer) {
+                                                     const v1::Optimizer& optimizer,
+                                                     absl::Span<const size_t> provided) {
   std::vector<v1::TensorSpec> specs;
-  for (const Parameter& parameter : model.parameters()) {
-    v1::TensorSpec& spec = specs.emplace_back();
-    spec.set_id(specs.size() - 1);
-    spec.set_name(parameter.name);
-    spec.mutable_shape()->Add(parameter.shape.begin(), parameter.shape.end());
-    *spec.mutable_initializer() = parameter.initializer;
-    *spec.mutable_optimizer() = optimizer;
-    spec.set_seed(job.seed());
+  for (const ParameterGroup& group : model.parameter_groups()) {
+    for (size_t i = group.first; i < group.first + group.count; ++i) {
+      const Parameter& parameter = model.parameters()[i];
+      v1::TensorSpec& spec = specs.emplace_back();
+      spec.set_id(i);
+      spec.set_name(parameter.name);
+      spec.mutable_shape()->Add(parameter.shape.begin(), parameter.shape.end());
+      *spec.mutable_initializer() = parameter.initializer;
+      if (absl::c_linear_search(provided, i)) spec.mutable_initializer()->mutable_provided();
+      *spec.mutable_optimizer() = optimizer;
+      spec.set_seed(job.seed());
+    }
   }
   return specs;
 }

@@ -12,6 +12,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "client/client.h"
 #include "common/trace/timeline_recorder.h"
 #include "worker/model/trainable_model.h"
@@ -74,9 +75,10 @@ class ParameterExchange : public StepHooks {
   // Client::Shutdown.
   ParameterExchange(TrainableModel* model, Client* client, const Options& options);
 
-  // Returns the tensors to declare, with the job's seed. `optimizer` is the job's, with the schedule length filled in.
+  // Returns the tensors to declare, with the job's seed: the parameters that belong to a group. `optimizer` is the
+  // job's, with the schedule length filled in; a client sets the values of the parameters `provided`.
   static std::vector<v1::TensorSpec> Specs(const TrainableModel& model, const v1::Job& job,
-                                           const v1::Optimizer& optimizer);
+                                           const v1::Optimizer& optimizer, absl::Span<const size_t> provided = {});
 
   // Pulls all values and waits for them; at step 0 the newest, without waiting for workers. Nothing may be in flight.
   absl::Status PullAll(uint64_t step);

@@ -184,9 +184,7 @@ absl::Status RunRecorder::WriteModel(TrainableModel& model, const v1::JobProgres
   for (const Statistic& statistic : *statistics) {
     tensors.push_back({statistic.name, {static_cast<int64_t>(statistic.values.size())}, statistic.values});
   }
-  return WriteSafetensors(
-      folder_.model(), tensors,
-      {{"job", options_.job.name()}, {"step", absl::StrCat(progress.step())}, {"ballast", kVersion}});
+  return WriteSafetensors(folder_.model(), tensors, ToMetadata(options_.description, progress.step()));
 }
 
 Summary RunRecorder::Summarize(const v1::JobProgress& progress) const {

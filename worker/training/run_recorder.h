@@ -13,6 +13,7 @@
 #include "ballast/v1/parameter_service.pb.h"
 #include "common/metrics/memory_bytes.h"
 #include "common/run/metrics.h"
+#include "common/run/model_description.h"
 #include "common/run/run_folder.h"
 #include "common/run/summary.h"
 #include "worker/model/trainable_model.h"
@@ -50,6 +51,8 @@ class RunRecorder {
     MemoryBytes memory;
     // Continue in a run directory that an earlier process of this rank has created.
     bool resumes = false;
+    // Written into the model's file.
+    ModelDescription description = {};
   };
 
   static absl::StatusOr<RunRecorder> Create(Options options);

@@ -130,6 +130,10 @@ absl::Status Worker::Join() {
   request.set_description(DescribeThisProcess());
   request.set_process(getpid());
   *request.mutable_job() = options_.job;
+  // The workers' files must be equal, wherever they are, and stay so until the end of the job.
+  if (resources_->initial.has_value()) {
+    request.mutable_job()->set_init_from(absl::StrCat("checksum ", absl::Hex(resources_->initial->checksum)));
+  }
   request.set_train_examples(resources_->train->size());
   absl::StatusOr<v1::JoinResponse> joined =
       (*link)->Join(std::move(request), OutlivesAServer(options_.job.durability()) ? kLongJoinTimeout : kJoinTimeout);
@@ -165,10 +169,13 @@ absl::Status Worker::Connect() {
   // All workers compute the same length, because their declarations must be equal.
   const v1::Optimizer optimizer = WithScheduleLength(
       options_.job.optimizer(), CountUpdates(options_.job, resources_->train->size(), joined_.workers()));
-  if (absl::Status status = (*client)->Declare(ParameterExchange::Specs(*resources_->model, options_.job, optimizer));
-      !status.ok()) {
-    return status;
-  }
+  const absl::Span<const size_t> provided =
+      resources_->initial.has_value() ? absl::MakeConstSpan(resources_->initial->provided) : absl::Span<const size_t>();
+  absl::Status status =
+      (*client)->Declare(ParameterExchange::Specs(*resources_->model, options_.job, optimizer, provided));
+  if (status.ok() && joined_.member().rank() == 0 && resources_->initial.has_value())
+    status = SetInitialValues(**client);
+  if (!status.ok()) return status;
   const ShardMap map = (*client)->shard_map();
   {
     absl::MutexLock lock(&mutex_);
@@ -177,6 +184,22 @@ absl::Status Worker::Connect() {
   // The client fetched the map over its own link, so this link does not yet know the control port that the map names.
   Connections().second->Follow(map);
   return absl::OkStatus();
+}
+
+absl::Status Worker::SetInitialValues(Client& client) {
+  std::vector<std::vector<float>> copies;
+  std::vector<FirstValues> tensors;
+  for (size_t index : resources_->initial->provided) {
+    std::vector<float>& copy = copies.emplace_back(resources_->model->parameters()[index].elements);
+    if (absl::Status status = resources_->model->GetParameter(index, absl::MakeSpan(copy)); !status.ok()) return status;
+    tensors.push_back({static_cast<uint32_t>(index), copy});
+  }
+  const absl::Status status = client.SetValues(tensors).Get().status();
+  // Other values than before are those of a model that has been trained since, in this process.
+  const bool began_before = joined_.member().incarnation() > 1 || joined_.has_resumed_batches();
+  if (ReasonOf(status) == v1::ERROR_REASON_VALUES_SET && began_before) return absl::OkStatus();
+  if (status.ok() && !began_before) std::cerr << "note: " << resources_->initial->report << std::endl;
+  return status;
 }
 
 absl::Status Worker::Finish(const v1::JobProgress& progress, bool interrupted) {
@@ -213,12 +236,14 @@ absl::Status Worker::Train() {
   memory.staging += exchange.StagingBytes();
   memory.gradients += resources_->codec->DeviceBytes();
   std::cerr << "memory " << MemoryText(memory) << std::endl;
+  const TableSchema* const table = resources_->train->schema();
   const bool resumes = joined_.has_resumed_batches();
   const bool returns = joined_.member().incarnation() > 1 && !resumes;
   if (rank == 0 && !recorder_.has_value()) {
-    absl::StatusOr<RunRecorder> recorder =
-        RunRecorder::Create({options_.run_dir, job, options_.job_folder, joined_.servers(), joined_.workers(),
-                             resources_->devices.Describe(), memory, returns || resumes});
+    absl::StatusOr<RunRecorder> recorder = RunRecorder::Create(
+        {options_.run_dir, job, options_.job_folder, joined_.servers(), joined_.workers(),
+         resources_->devices.Describe(), memory, returns || resumes,
+         DescribeModel(job, resources_->train->features(), table == nullptr ? "" : table->ToJson())});
     if (!recorder.ok()) return recorder.status();
     recorder_ = *std::move(recorder);
   }

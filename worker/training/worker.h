@@ -79,6 +79,8 @@ class Worker {
   absl::Status FailToGather(const absl::Status& status, absl::string_view missing);
   absl::Status Join();
   absl::Status Connect();
+  // Sets the values of init_from at the servers, unless an earlier process of this rank has.
+  absl::Status SetInitialValues(Client& client);
   absl::Status Train();
   // A failure is only logged, because the timeline is not part of the training result.
   void WriteTimeline() const;

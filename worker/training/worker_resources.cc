@@ -9,6 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/job/job_length.h"
 #include "common/job/job_overrides.h"
+#include "worker/data/datasets/example_values.h"
+#include "worker/data/datasets/job_data.h"
 #include "worker/model/model.h"
 #include "worker/model/parallel/replicated_model.h"
 
@@ -17,16 +19,6 @@ namespace {
 
 // Examples in one evaluation batch, unless training batches are larger or the device has too little memory.
 constexpr int64_t kEvaluationBatch = 256;
-
-// Runs before training starts, so that the error can name the file and the position of the label.
-absl::Status CheckLabels(const Dataset& data, const TrainableModel& model) {
-  for (const PlacedLabel& label : data.ExtremeLabels()) {
-    if (absl::Status status = model.CheckLabel(label.label); !status.ok()) {
-      return absl::InvalidArgumentError(absl::StrCat(label.where, ": ", status.message()));
-    }
-  }
-  return absl::OkStatus();
-}
 
 void AddPlaced(const google::protobuf::RepeatedPtrField<v1::Layer>& layers, const std::string& list,
                std::vector<WorkerDevices::Placed>& placed) {
@@ -72,24 +64,12 @@ absl::Status SetPrecision(v1::Precision precision, WorkerDevices& devices) {
   return absl::OkStatus();
 }
 
-absl::Status OpenData(const v1::Data& data, const std::string& job_folder, WorkerResources& to) {
-  absl::StatusOr<std::unique_ptr<Dataset>> train = OpenDataset(data.train(), data.normalization(), job_folder);
-  if (!train.ok()) return train.status();
-  to.train = *std::move(train);
-  if (!data.has_test()) return absl::OkStatus();
-  absl::StatusOr<std::unique_ptr<Dataset>> test = OpenDataset(data.test(), data.normalization(), job_folder);
-  if (!test.ok()) return test.status();
-  to.test = *std::move(test);
-  if (to.test->features() == to.train->features()) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("test data has ", to.test->features(), " features, want ",
-                                                 to.train->features(), " as in the training data"));
-}
-
 absl::StatusOr<std::unique_ptr<TrainableModel>> CreateModel(const v1::Job& job, const WorkerResources& resources) {
   const ModelOptions options{.features = static_cast<int64_t>(resources.train->features()),
                              .seed = job.seed(),
                              .max_batch = resources.max_batch,
                              .recompute = job.training().recompute(),
+                             .freeze = {job.freeze().begin(), job.freeze().end()},
                              .devices = resources.devices.devices()};
   if (resources.devices.split()) return ReplicatedModel::Create(job.model(), options);
   return Model::Create(job.model(), options);
@@ -112,6 +92,15 @@ absl::Status OpenModel(const v1::Job& job, TimelineRecorder* timeline, WorkerRes
 
 }  // namespace
 
+absl::Status CheckLabels(const Dataset& data, const TrainableModel& model) {
+  for (const PlacedLabel& label : data.ExtremeLabels()) {
+    if (absl::Status status = model.CheckLabel(label.label); !status.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat(label.where, ": ", status.message()));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<WorkerResources> OpenWorkerResources(const v1::Job& job, const std::string& job_folder,
                                                     WorkerDevices::Request request, TimelineRecorder* timeline) {
   request.placed = PlacedLayers(job.model());
@@ -119,7 +108,10 @@ absl::StatusOr<WorkerResources> OpenWorkerResources(const v1::Job& job, const st
   if (!devices.ok()) return devices.status();
   WorkerResources resources{.devices = *std::move(devices)};
   if (absl::Status status = SetPrecision(job.training().precision(), resources.devices); !status.ok()) return status;
-  if (absl::Status status = OpenData(job.data(), job_folder, resources); !status.ok()) return status;
+  absl::StatusOr<JobData> data = OpenJobData(job.data(), job.seed(), job_folder);
+  if (!data.ok()) return data.status();
+  resources.train = std::move(data->train);
+  resources.test = std::move(data->test);
   const int64_t batch = job.training().batch_size();
   resources.max_batch = std::max(batch, kEvaluationBatch);
   absl::Status status = OpenModel(job, timeline, resources);
@@ -134,6 +126,10 @@ absl::StatusOr<WorkerResources> OpenWorkerResources(const v1::Job& job, const st
   status = CheckLabels(*resources.train, *resources.model);
   if (resources.test != nullptr) status.Update(CheckLabels(*resources.test, *resources.model));
   if (!status.ok()) return status;
+  if (job.init_from().empty()) return resources;
+  absl::StatusOr<InitialWeights> initial = LoadInitialWeights(DataPath(job_folder, job.init_from()), *resources.model);
+  if (!initial.ok()) return initial.status();
+  resources.initial = *std::move(initial);
   return resources;
 }
 

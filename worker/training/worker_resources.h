@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -12,6 +13,7 @@
 #include "worker/device/factory/worker_devices.h"
 #include "worker/model/trainable_model.h"
 #include "worker/training/device_codec.h"
+#include "worker/training/initial_weights.h"
 
 namespace ballast {
 
@@ -25,9 +27,14 @@ struct WorkerResources {
   std::unique_ptr<Dataset> test;
   std::unique_ptr<TrainableModel> model;
   std::unique_ptr<DeviceCodec> codec;
+  // Set if the job has init_from; the model then has these weights.
+  std::optional<InitialWeights> initial;
   // Most examples that the model takes in one batch.
   int64_t max_batch = 0;
 };
+
+// INVALID_ARGUMENT names the file and the position of a label that the model refuses.
+absl::Status CheckLabels(const Dataset& data, const TrainableModel& model);
 
 // `job` is validated; relative paths in it are relative to `job_folder`. Opens the devices of `request` plus those that
 // the job's layers name. The model records on `timeline`, which may be null. INVALID_ARGUMENT for errors in the job or

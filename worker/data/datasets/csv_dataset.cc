@@ -1,142 +1,161 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <cmath>
+#include <limits>
+#include <optional>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "worker/data/datasets/csv_layout.h"
+#include "worker/data/datasets/csv_row.h"
 #include "worker/data/datasets/dataset.h"
 #include "worker/data/datasets/example_values.h"
+#include "worker/data/datasets/table_check.h"
 #include "worker/data/datasets/text_rows.h"
 
 namespace ballast {
 namespace {
 
-// Layout of a row.
-struct RowFormat {
-  char delimiter = ',';
-  size_t columns = 0;
-  size_t label_column = 0;
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
-  bool IsBlank(char c) const { return (c == ' ' || c == '\t') && c != delimiter; }
-  const char* SkipBlanks(const char* at, const char* end) const {
-    while (at != end && IsBlank(*at)) ++at;
-    return at;
+// The features that a field becomes.
+struct FieldTarget {
+  // The feature of a number, or the first of a category.
+  uint64_t feature = 0;
+  uint64_t indicator = 0;
+  double mean = 0;
+  // Infinite for a column whose features are all 0.
+  double stddev = 1;
+
+  float Normalize(double x) const { return static_cast<float>((x - mean) / stddev); }
+};
+
+std::vector<FieldTarget> Targets(const TableSchema& schema, const CsvLayout& layout) {
+  std::vector<FieldTarget> by_column(schema.columns.size());
+  uint64_t feature = 0;
+  for (size_t i = 0; i < by_column.size(); ++i) {
+    const TableColumn& column = schema.columns[i];
+    by_column[i].feature = feature;
+    by_column[i].mean = column.mean;
+    by_column[i].stddev = column.stddev > 0 ? column.stddev : std::numeric_limits<double>::infinity();
+    if (column.kind == TableColumn::Kind::kNumber) ++feature;
+    feature += column.categories.size();
+  }
+  for (size_t i = 0; i < by_column.size(); ++i) {
+    if (schema.columns[i].indicator) by_column[i].indicator = feature++;
+  }
+  std::vector<FieldTarget> targets(layout.columns.size());
+  for (size_t i = 0; i < targets.size(); ++i) {
+    if (layout.columns[i] != CsvLayout::kNone) targets[i] = by_column[layout.columns[i]];
+  }
+  return targets;
+}
+
+// The sink of ParseCsvRow that writes an example. Thread safety: none.
+struct ExampleWriter {
+  const TableSchema& schema;
+  const CsvLayout& layout;
+  const std::vector<FieldTarget>& targets;
+  float* features;
+  float label = kNaN;
+
+  const TableColumn& column(size_t field) const { return schema.columns[layout.columns[field]]; }
+
+  void Number(size_t field, float value) {
+    if (field == layout.label) {
+      label = value;
+    } else {
+      features[targets[field].feature] = targets[field].Normalize(value);
+    }
+  }
+
+  CsvFault::Kind Text(size_t field, absl::string_view text) {
+    const bool is_label = field == layout.label;
+    const std::optional<size_t> found = FindTableText(is_label ? schema.classes : column(field).categories, text);
+    if (!found.has_value()) return CsvFault::kNone;
+    if (is_label) {
+      label = *found;
+    } else {
+      features[targets[field].feature + *found] = 1;
+    }
+    return CsvFault::kNone;
+  }
+
+  CsvFault::Kind Missing(size_t field) {
+    if (field == layout.label) return CsvFault::kNone;
+    if (schema.missing == v1::REFUSE) return CsvFault::kMissing;
+    const FieldTarget& target = targets[field];
+    if (column(field).kind == TableColumn::Kind::kNumber) {
+      features[target.feature] = target.Normalize(column(field).fill);
+    }
+    if (column(field).indicator) features[target.indicator] = 1;
+    return CsvFault::kNone;
   }
 };
 
-absl::Status WrongColumns(absl::string_view line, const RowFormat& format) {
-  return absl::InvalidArgumentError(absl::StrCat("has ", 1 + std::count(line.begin(), line.end(), format.delimiter),
-                                                 " columns, want ", format.columns));
-}
-
-// Parses all columns of a row into `values`, which must have format.columns elements.
-absl::Status ParseRow(absl::string_view line, const RowFormat& format, absl::Span<float> values) {
-  const char* at = line.data();
-  const char* const end = at + line.size();
-  for (size_t column = 0; column < format.columns; ++column) {
-    const char* const begin = format.SkipBlanks(at, end);
-    const TextNumber number = ParseNumber(begin, end);
-    at = format.SkipBlanks(number.end, end);
-    const bool whole = at == end || *at == format.delimiter;
-    if (!whole || std::isnan(number.value)) {
-      const char* const stop = std::find(begin, end, format.delimiter);
-      return NotANumber(absl::StrCat("column ", column + 1), {begin, size_t(stop - begin)});
-    }
-    values[column] = number.value;
-    if ((at == end) != (column + 1 == format.columns)) return WrongColumns(line, format);
-    if (at != end) ++at;
-  }
-  return absl::OkStatus();
-}
-
-// Sets the number of columns from the first row.
-absl::Status SetColumns(absl::string_view line, int64_t label_column, RowFormat& format) {
-  format.columns = 1 + std::count(line.begin(), line.end(), format.delimiter);
-  const int64_t columns = format.columns;
-  if (columns < 2) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("has 1 column, want at least 2 with \"", std::string(1, format.delimiter), "\" between them"));
-  }
-  if (label_column < -columns || label_column >= columns) {
-    return absl::InvalidArgumentError(absl::StrCat("has ", columns, " columns, label_column is ", label_column,
-                                                   ", want ", -columns, " to ", columns - 1));
-  }
-  format.label_column = label_column < 0 ? columns + label_column : label_column;
-  return absl::OkStatus();
-}
-
 class CsvDataset : public Dataset {
  public:
-  CsvDataset(TextRows rows, RowFormat format, const Normalizer& normalizer, std::vector<PlacedLabel> extremes)
-      : rows_(std::move(rows)), format_(format), normalizer_(normalizer), extremes_(std::move(extremes)) {}
+  CsvDataset(TextRows rows, const TableCheck& check, bool labels_optional)
+      : rows_(std::move(rows)),
+        schema_(check.schema()),
+        layout_(check.layout()),
+        targets_(Targets(schema_, layout_)),
+        features_(schema_.features()),
+        labels_optional_(labels_optional),
+        extremes_(check.ExtremeLabels()) {}
 
   uint64_t size() const override { return rows_.size(); }
-  uint64_t features() const override { return format_.columns - 1; }
+  uint64_t features() const override { return features_; }
+  const TableSchema* schema() const override { return &schema_; }
+  bool has_labels() const override { return layout_.label != CsvLayout::kNone; }
   std::vector<PlacedLabel> ExtremeLabels() const override { return extremes_; }
 
   absl::Status Read(absl::Span<const uint64_t> indices, absl::Span<float> features,
                     absl::Span<float> labels) const override {
     if (absl::Status status = CheckRead(*this, indices, features, labels); !status.ok()) return status;
-    std::vector<float> values(format_.columns);
-    const auto label = values.begin() + format_.label_column;
-    auto out = features.begin();
+    // Rows write only those features of categories and indicators that are not 0.
+    std::fill(features.begin(), features.end(), 0.0f);
     for (size_t i = 0; i < indices.size(); ++i) {
-      absl::Status status = ParseRow(rows_.Row(indices[i]), format_, absl::MakeSpan(values));
-      if (!status.ok()) {
-        return absl::DataLossError(
-            absl::StrCat("example ", indices[i], " has changed in the file since it was opened: ", status.message()));
+      ExampleWriter writer = {schema_, layout_, targets_, features.data() + i * features_};
+      const absl::string_view row = rows_.Row(indices[i]);
+      CsvFault fault = ParseCsvRow(row, layout_.format, writer);
+      const bool lacks_label = std::isnan(writer.label) && has_labels() && !labels_optional_;
+      if (fault.kind == CsvFault::kNone && lacks_label) fault = {CsvFault::kUnknown, layout_.label, "?"};
+      if (fault.kind != CsvFault::kNone) {
+        return absl::DataLossError(absl::StrCat("example ", indices[i],
+                                                " has changed in the file since it was opened: ",
+                                                DescribeCsvFault(fault, layout_, schema_, row).message()));
       }
-      labels[i] = *label;
-      out = std::copy(values.begin(), label, out);
-      out = std::copy(label + 1, values.end(), out);
+      labels[i] = writer.label;
     }
-    normalizer_.Apply(features);
     return absl::OkStatus();
   }
 
  private:
   const TextRows rows_;
-  const RowFormat format_;
-  const Normalizer normalizer_;
+  const TableSchema schema_;
+  const CsvLayout layout_;
+  // For each field.
+  const std::vector<FieldTarget> targets_;
+  const uint64_t features_;
+  const bool labels_optional_;
   const std::vector<PlacedLabel> extremes_;
 };
 
 }  // namespace
 
-// Opens a CSV file of unquoted numbers. Checks every line once and skips blank lines.
-absl::StatusOr<std::unique_ptr<Dataset>> OpenCsv(const v1::DataSource& source, const v1::Normalization& normalization,
-                                                 const std::string& base_folder) {
-  const v1::Csv& csv = source.csv();
-  RowFormat format;
-  if (!csv.delimiter().empty()) format.delimiter = csv.delimiter()[0];
-  std::vector<float> values;
-  LabelExtremes extremes;
-  bool header_to_come = csv.header();
-  const auto check = [&](absl::string_view line, uint64_t number) -> absl::StatusOr<bool> {
-    if (absl::StripAsciiWhitespace(line).empty()) return false;
-    if (std::exchange(header_to_come, false)) return false;
-    const bool first = format.columns == 0;
-    if (first) {
-      absl::Status status = SetColumns(line, csv.label_column(), format);
-      if (!status.ok()) return status;
-      values.resize(format.columns);
-    }
-    absl::Status status = ParseRow(line, format, absl::MakeSpan(values));
-    if (!status.ok() && first && number == 1) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(status.message(), "; if the first line holds column names, set header: true"));
-    }
-    if (!status.ok()) return status;
-    extremes.Add(values[format.label_column], number);
-    return true;
-  };
-  const std::string path = DataPath(base_folder, csv.path());
-  absl::StatusOr<TextRows> rows = TextRows::Open(path, check);
+// Opens a table: rows of numbers and text. Checks every row once and skips blank ones.
+absl::StatusOr<std::unique_ptr<Dataset>> OpenCsv(const v1::DataSource& source, const DatasetOptions& options) {
+  const std::string path = DataPath(options.base_folder, source.csv().path());
+  TableCheck check(source.csv(), options, path);
+  absl::StatusOr<TextRows> rows = TextRows::Open(
+      path, [&](absl::string_view row, uint64_t line) { return check.Check(row, line); },
+      [delimiter = check.delimiter()](absl::string_view text) { return CsvRowEnd(text, delimiter); });
   if (!rows.ok()) return rows.status();
-  const auto where = [&](uint64_t line) { return absl::StrCat(path, ":", line); };
-  return std::make_unique<CsvDataset>(*std::move(rows), format, Normalizer(normalization), extremes.Describe(where));
+  if (absl::Status status = check.Finish(*rows); !status.ok()) {
+    return absl::Status(status.code(), absl::StrCat(path, ": ", status.message()));
+  }
+  return std::make_unique<CsvDataset>(*std::move(rows), check, options.labels_optional);
 }
 
 }  // namespace ballast

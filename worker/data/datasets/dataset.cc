@@ -25,8 +25,7 @@ absl::Status CheckRead(const Dataset& dataset, absl::Span<const uint64_t> indice
 
 // Same as OpenDataset, for one format. Each is defined in the file of its name.
 using OpenFormat = absl::StatusOr<std::unique_ptr<Dataset>>(const v1::DataSource& source,
-                                                            const v1::Normalization& normalization,
-                                                            const std::string& base_folder);
+                                                            const DatasetOptions& options);
 OpenFormat OpenCsv, OpenIdx, OpenLibsvm;
 
 namespace {
@@ -42,11 +41,9 @@ constexpr struct {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(const v1::DataSource& source,
-                                                     const v1::Normalization& normalization,
-                                                     const std::string& base_folder) {
+absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(const v1::DataSource& source, const DatasetOptions& options) {
   for (const auto& reader : kReaders) {
-    if (reader.format == source.format_case()) return reader.open(source, normalization, base_folder);
+    if (reader.format == source.format_case()) return reader.open(source, options);
   }
   return absl::InvalidArgumentError("data source is not set, want idx, csv or libsvm");
 }

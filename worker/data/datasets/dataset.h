@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "ballast/v1/job.pb.h"
+#include "worker/data/datasets/table_schema.h"
 
 namespace ballast {
 
@@ -30,9 +31,14 @@ class Dataset {
   // Number of features of each example, at least 1.
   virtual uint64_t features() const = 0;
 
+  // The schema of a table; null for other formats. Its `classes` name the labels.
+  virtual const TableSchema* schema() const { return nullptr; }
+  // False if the examples have no labels; only if DatasetOptions::labels_optional.
+  virtual bool has_labels() const { return true; }
+
   // Writes the normalized examples with these indices, row by row. `features` must have indices.size() * features()
   // elements, `labels` indices.size(). OUT_OF_RANGE for an index of size() or more, INVALID_ARGUMENT for a span of the
-  // wrong size; the contents of the spans are then unspecified.
+  // wrong size; the contents of the spans are then unspecified. A label that the file lacks is NaN.
   virtual absl::Status Read(absl::Span<const uint64_t> indices, absl::Span<float> features,
                             absl::Span<float> labels) const = 0;
 
@@ -45,10 +51,25 @@ class Dataset {
 absl::Status CheckRead(const Dataset& dataset, absl::Span<const uint64_t> indices, absl::Span<const float> features,
                        absl::Span<const float> labels);
 
-// Opens a data set of any format. Relative paths are relative to `base_folder` if it is not empty. All errors in a file
-// surface here, not in Read; the message names the file and the byte or line.
-absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(const v1::DataSource& source,
-                                                     const v1::Normalization& normalization,
-                                                     const std::string& base_folder);
+// How a data source becomes a data set.
+struct DatasetOptions {
+  v1::Normalization normalization;
+  // Relative paths are relative to it if it is not empty.
+  std::string base_folder;
+  // The schema of the table from which the model was trained, which replaces `normalization` and all fields of the
+  // source except path, header and delimiter. Columns are found by name if both files have a header; columns that the
+  // schema lacks are ignored. Null: determined from this file. Copied.
+  const TableSchema* schema = nullptr;
+  // With a schema, the label column may be absent, or a label missing or unknown. IDX may have no file of labels, and
+  // rows of LIBSVM no label.
+  bool labels_optional = false;
+  // Examples that do not contribute to a new schema's statistics; as for HeldOutExamples.
+  double test_share = 0;
+  uint64_t seed = 0;
+};
+
+// Opens a data set of any format. All errors in a file surface here, not in Read; the message names the file and the
+// byte or line.
+absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(const v1::DataSource& source, const DatasetOptions& options);
 
 }  // namespace ballast

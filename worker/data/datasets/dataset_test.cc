@@ -62,7 +62,8 @@ class FormatTest : public testing::TestWithParam<std::tuple<int, bool>> {
 
   void Open(const v1::Normalization& normalization) {
     const Format format = Formats()[std::get<0>(GetParam())];
-    auto dataset = OpenDataset(format.write(std::get<1>(GetParam())), normalization, testing::TempDir());
+    auto dataset = OpenDataset(format.write(std::get<1>(GetParam())),
+                               {.normalization = normalization, .base_folder = testing::TempDir()});
     ASSERT_TRUE(dataset.ok()) << dataset.status();
     dataset_ = *std::move(dataset);
   }
@@ -144,7 +145,7 @@ TEST_P(FormatTest, SurvivesAnyDamage) {
       damaged[random() % damaged.size()] = static_cast<char>(random());
     }
     std::ofstream(path, std::ios::binary) << damaged;
-    const auto dataset = OpenDataset(source, v1::Normalization(), testing::TempDir());
+    const auto dataset = OpenDataset(source, {.base_folder = testing::TempDir()});
     if (dataset.ok()) {
       ReadAll(**dataset);
     } else {
@@ -162,7 +163,7 @@ INSTANTIATE_TEST_SUITE_P(Formats, FormatTest, testing::Combine(testing::Range(0,
                          });
 
 TEST(OpenDatasetTest, RefusesASourceWithoutFormat) {
-  EXPECT_EQ(OpenDataset(v1::DataSource(), v1::Normalization(), "").status(),
+  EXPECT_EQ(OpenDataset(v1::DataSource(), {}).status(),
             absl::InvalidArgumentError("data source is not set, want idx, csv or libsvm"));
 }
 
@@ -175,7 +176,7 @@ class FashionMnistTest : public testing::Test {
     v1::DataSource source;
     source.mutable_idx()->set_images(part + "-images-idx3-ubyte.gz");
     source.mutable_idx()->set_labels(part + "-labels-idx1-ubyte.gz");
-    auto dataset = OpenDataset(source, normalization, kFolder);
+    auto dataset = OpenDataset(source, {.normalization = normalization, .base_folder = kFolder});
     EXPECT_TRUE(dataset.ok()) << dataset.status();
     return dataset.ok() ? *std::move(dataset) : nullptr;
   }

@@ -3,6 +3,8 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <limits>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -206,7 +208,8 @@ absl::StatusOr<IdxFile> OpenChecked(const std::string& path) {
 
 class IdxDataset : public Dataset {
  public:
-  IdxDataset(IdxFile images, IdxFile labels, const Normalizer& normalizer, std::vector<PlacedLabel> extremes)
+  IdxDataset(IdxFile images, std::optional<IdxFile> labels, const Normalizer& normalizer,
+             std::vector<PlacedLabel> extremes)
       : images_(std::move(images)),
         labels_(std::move(labels)),
         normalizer_(normalizer),
@@ -214,6 +217,7 @@ class IdxDataset : public Dataset {
 
   uint64_t size() const override { return images_.header.dimensions[0]; }
   uint64_t features() const override { return images_.header.width; }
+  bool has_labels() const override { return labels_.has_value(); }
   std::vector<PlacedLabel> ExtremeLabels() const override { return extremes_; }
 
   absl::Status Read(absl::Span<const uint64_t> indices, absl::Span<float> features,
@@ -222,7 +226,9 @@ class IdxDataset : public Dataset {
     const uint64_t width = images_.header.width;
     for (size_t i = 0; i < indices.size(); ++i) {
       ReadRow(images_.Row(indices[i]), features.data() + i * width);
-      ForEachElement(labels_.header.type, labels_.Row(indices[i]), 1,
+      labels[i] = std::numeric_limits<float>::quiet_NaN();
+      if (!labels_.has_value()) continue;
+      ForEachElement(labels_->header.type, labels_->Row(indices[i]), 1,
                      [&](uint64_t, double label) { labels[i] = static_cast<float>(label); });
     }
     return absl::OkStatus();
@@ -240,7 +246,7 @@ class IdxDataset : public Dataset {
   }
 
   const IdxFile images_;
-  const IdxFile labels_;
+  const std::optional<IdxFile> labels_;
   const Normalizer normalizer_;
   const std::vector<PlacedLabel> extremes_;
 };
@@ -250,12 +256,15 @@ class IdxDataset : public Dataset {
 // Opens a pair of IDX files (Y. LeCun, "THE MNIST DATABASE": two zero bytes, the element type, the rank, each dimension
 // in 4 bytes, then the elements, all big-endian). Maps plain files. Decompresses .gz files into memory, limited by the
 // size that the header gives and by the most that a file of that size can contain.
-absl::StatusOr<std::unique_ptr<Dataset>> OpenIdx(const v1::DataSource& source, const v1::Normalization& normalization,
-                                                 const std::string& base_folder) {
-  const std::string images_path = DataPath(base_folder, source.idx().images());
-  const std::string labels_path = DataPath(base_folder, source.idx().labels());
+absl::StatusOr<std::unique_ptr<Dataset>> OpenIdx(const v1::DataSource& source, const DatasetOptions& options) {
+  const std::string images_path = DataPath(options.base_folder, source.idx().images());
+  const std::string labels_path = DataPath(options.base_folder, source.idx().labels());
   absl::StatusOr<IdxFile> images = OpenChecked(images_path);
   if (!images.ok()) return images.status();
+  const Normalizer normalizer(options.normalization);
+  if (options.labels_optional && source.idx().labels().empty()) {
+    return std::make_unique<IdxDataset>(*std::move(images), std::nullopt, normalizer, std::vector<PlacedLabel>());
+  }
   absl::StatusOr<IdxFile> labels = OpenChecked(labels_path);
   if (!labels.ok()) return labels.status();
   if (labels->header.dimensions.size() != 1) {
@@ -274,8 +283,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenIdx(const v1::DataSource& source, c
     return absl::StrCat(labels_path, ": byte ", labels->header.header_bytes + i * BytesOf(labels->header.type));
   };
   std::vector<PlacedLabel> placed = extremes.Describe(where);
-  return std::make_unique<IdxDataset>(*std::move(images), *std::move(labels), Normalizer(normalization),
-                                      std::move(placed));
+  return std::make_unique<IdxDataset>(*std::move(images), *std::move(labels), normalizer, std::move(placed));
 }
 
 }  // namespace ballast

@@ -30,7 +30,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> Open(const std::string& images, const s
   v1::DataSource source;
   source.mutable_idx()->set_images(images);
   source.mutable_idx()->set_labels(labels);
-  return OpenDataset(source, normalization, "");
+  return OpenDataset(source, {.normalization = normalization});
 }
 
 void ExpectError(const absl::StatusOr<std::unique_ptr<Dataset>>& dataset, absl::StatusCode code,

@@ -17,6 +17,8 @@ namespace {
 struct RowFormat {
   uint64_t features = 0;
   uint64_t first_index = 1;
+  // Rows may begin with the first "index:value".
+  bool labels_optional = false;
 };
 
 const char* SkipBlanks(const char* at, const char* end) {
@@ -33,14 +35,16 @@ absl::string_view WithoutComment(absl::string_view line) {
   return absl::StripAsciiWhitespace(line.substr(0, line.find('#')));
 }
 
-// Calls visit(position from 0, value) for each "index:value" and returns the label.
+// Calls visit(position from 0, value) for each "index:value" and returns the label, NaN if there is none.
 template <typename Visit>
 absl::StatusOr<float> ParseRow(absl::string_view line, const RowFormat& format, Visit visit) {
   line = WithoutComment(line);
   const char* at = line.data();
   const char* const end = at + line.size();
-  const TextNumber label = ParseNumber(at, end);
-  if (std::isnan(label.value) || (label.end != end && !absl::ascii_isspace(*label.end))) {
+  TextNumber label = ParseNumber(at, end);
+  if (format.labels_optional && label.end != end && *label.end == ':') {
+    label = {.end = at};
+  } else if (std::isnan(label.value) || (label.end != end && !absl::ascii_isspace(*label.end))) {
     return NotANumber("the label", Word(at, end));
   }
   uint64_t next = format.first_index;
@@ -73,11 +77,17 @@ absl::StatusOr<float> ParseRow(absl::string_view line, const RowFormat& format, 
 
 class LibsvmDataset : public Dataset {
  public:
-  LibsvmDataset(TextRows rows, RowFormat format, const Normalizer& normalizer, std::vector<PlacedLabel> extremes)
-      : rows_(std::move(rows)), format_(format), normalizer_(normalizer), extremes_(std::move(extremes)) {}
+  LibsvmDataset(TextRows rows, RowFormat format, const Normalizer& normalizer, bool has_labels,
+                std::vector<PlacedLabel> extremes)
+      : rows_(std::move(rows)),
+        format_(format),
+        normalizer_(normalizer),
+        has_labels_(has_labels),
+        extremes_(std::move(extremes)) {}
 
   uint64_t size() const override { return rows_.size(); }
   uint64_t features() const override { return format_.features; }
+  bool has_labels() const override { return has_labels_; }
   std::vector<PlacedLabel> ExtremeLabels() const override { return extremes_; }
 
   absl::Status Read(absl::Span<const uint64_t> indices, absl::Span<float> features,
@@ -101,6 +111,7 @@ class LibsvmDataset : public Dataset {
   const TextRows rows_;
   const RowFormat format_;
   const Normalizer normalizer_;
+  const bool has_labels_;
   const std::vector<PlacedLabel> extremes_;
 };
 
@@ -108,28 +119,33 @@ class LibsvmDataset : public Dataset {
 
 // Opens a file in LIBSVM's format (Chang and Lin, 2011): "label index:value ..." with ascending indices and comments
 // after "#". Checks every line once and skips blank lines.
-absl::StatusOr<std::unique_ptr<Dataset>> OpenLibsvm(const v1::DataSource& source,
-                                                    const v1::Normalization& normalization,
-                                                    const std::string& base_folder) {
+absl::StatusOr<std::unique_ptr<Dataset>> OpenLibsvm(const v1::DataSource& source, const DatasetOptions& options) {
   const v1::Libsvm& libsvm = source.libsvm();
   if (libsvm.features() < 1) {
     return absl::InvalidArgumentError(absl::StrCat("libsvm.features is ", libsvm.features(), ", want at least 1"));
   }
   const RowFormat format = {.features = static_cast<uint64_t>(libsvm.features()),
-                            .first_index = libsvm.zero_based() ? 0u : 1u};
+                            .first_index = libsvm.zero_based() ? 0u : 1u,
+                            .labels_optional = options.labels_optional};
   LabelExtremes extremes;
+  bool has_labels = true;
   const auto check = [&](absl::string_view line, uint64_t number) -> absl::StatusOr<bool> {
     if (WithoutComment(line).empty()) return false;
     absl::StatusOr<float> label = ParseRow(line, format, [](uint64_t, float) {});
     if (!label.ok()) return label.status();
-    extremes.Add(*label, number);
+    if (std::isnan(*label)) {
+      has_labels = false;
+    } else {
+      extremes.Add(*label, number);
+    }
     return true;
   };
-  const std::string path = DataPath(base_folder, libsvm.path());
+  const std::string path = DataPath(options.base_folder, libsvm.path());
   absl::StatusOr<TextRows> rows = TextRows::Open(path, check);
   if (!rows.ok()) return rows.status();
   const auto where = [&](uint64_t line) { return absl::StrCat(path, ":", line); };
-  return std::make_unique<LibsvmDataset>(*std::move(rows), format, Normalizer(normalization), extremes.Describe(where));
+  return std::make_unique<LibsvmDataset>(*std::move(rows), format, Normalizer(options.normalization), has_labels,
+                                         extremes.Describe(where));
 }
 
 }  // namespace ballast

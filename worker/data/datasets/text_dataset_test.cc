@@ -17,7 +17,7 @@ class TextDatasetTest : public testing::Test {
   absl::StatusOr<std::unique_ptr<Dataset>> Open(const std::string& content) {
     path_ = WriteFile(name_, content);
     SetPath(path_);
-    return OpenDataset(source_, v1::Normalization(), "");
+    return OpenDataset(source_, {});
   }
 
   // Returns all examples of a file that opens.
@@ -76,33 +76,37 @@ TEST_F(CsvDatasetTest, LeavesOutTheHeader) {
   EXPECT_EQ(Read("kind,length\n1,2\n").labels, (Floats{1}));
 }
 
-TEST_F(CsvDatasetTest, SuggestsTheHeaderField) {
-  ExpectError("kind,length\n1,2\n",
-              ":1: column 1 is \"kind\", want a finite number; if the first line holds column names, set header: true");
-}
-
 TEST_F(CsvDatasetTest, RefusesARowOfAnotherWidth) {
   ExpectError("1,2,3\n4,5\n", ":2: has 2 columns, want 3");
   ExpectError("1,2,3\n4,5,6\n4,5,6,7\n", ":3: has 4 columns, want 3");
   ExpectError("1,2,3\n4,5,6,\n", ":2: has 4 columns, want 3");
-  ExpectError("1;2;3\n", ":1: has 1 column, want at least 2 with \",\" between them");
+}
+
+TEST_F(CsvDatasetTest, SuggestsTheDelimiterOfARowOfOneColumn) {
+  ExpectError("1\n", ":1: has 1 column, want at least 2 with \",\" between them");
+  ExpectError("1;2;3\n",
+              ":1: has 1 column, want at least 2 with \",\" between them; the row has 2 \";\": set delimiter: \";\"");
+  ExpectError(
+      "1\t2\n",
+      ":1: has 1 column, want at least 2 with \",\" between them; the row has 1 \"\\t\": set delimiter: \"\\t\"");
 }
 
 TEST_F(CsvDatasetTest, RefusesWhatIsNoNumber) {
-  ExpectError("1,2\n3,abc\n", ":2: column 2 is \"abc\", want a finite number");
-  ExpectError("1,2\n3,4x\n", ":2: column 2 is \"4x\", want a finite number");
-  ExpectError("1,2\n\"3\",4\n", ":2: column 1 is \"\\\"3\\\"\", want a finite number");
-  ExpectError("1,2\n3 4,5\n", ":2: column 1 is \"3 4\", want a finite number");
-  ExpectError("1,2\n+-3,5\n", ":2: column 1 is \"+-3\", want a finite number");
-  ExpectError("1,2\n,5\n", ":2: column 1 is empty, want a number");
-  ExpectError("1,2\n5,\n", ":2: column 2 is empty, want a number");
-}
-
-TEST_F(CsvDatasetTest, RefusesWhatIsNotFinite) {
-  ExpectError("1,2\n3,nan\n", ":2: column 2 is \"nan\", want a finite number");
-  ExpectError("1,2\n3,-inf\n", ":2: column 2 is \"-inf\", want a finite number");
-  ExpectError("1,2\n3,1e39\n", ":2: column 2 is \"1e39\", want a finite number");
-  ExpectError("1,2\n3,1e999\n", ":2: column 2 is \"1e999\", want a finite number");
+  const std::string feature = ":2: column 1 (counted from 0) is ", label = ":2: label column 0 (counted from 0) is ";
+  const std::string advice = ", want a number; for a column of text, set categories: \"1\" or ignore: \"1\"";
+  const std::string text_labels = ", want a number; for labels that are text, set text_labels: true";
+  const std::string missing = ", want a number; for missing values, set missing: MEAN";
+  ExpectError("1,2\n3,abc\n", feature + "\"abc\"" + advice);
+  ExpectError("1,2\n3,4x\n", feature + "\"4x\"" + advice);
+  ExpectError("1,2\n3,2024-01-31\n", feature + "\"2024-01-31\"" + advice);
+  ExpectError("1,2\n3 4,5\n", label + "\"3 4\"" + text_labels);
+  ExpectError("1,2\n+-3,5\n", label + "\"+-3\"" + text_labels);
+  ExpectError("1,2\n,5\n", label + "empty, want a number");
+  ExpectError("1,2\n5,\n", feature + "empty" + missing);
+  ExpectError("1,2\n3,nan\n", feature + "\"nan\"" + missing);
+  ExpectError("1,2\n3,-inf\n", feature + "\"-inf\", want a finite number");
+  ExpectError("1,2\n3,1e39\n", feature + "\"1e39\", want a finite number");
+  ExpectError("1,2\n3,1e999\n", feature + "\"1e999\", want a finite number");
 }
 
 TEST_F(CsvDatasetTest, RefusesALabelColumnThatIsNotThere) {

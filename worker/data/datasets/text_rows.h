@@ -44,26 +44,33 @@ inline absl::Status NotANumber(absl::string_view what, absl::string_view text) {
 }
 
 // Owns a text file and the offsets of its rows, so that rows can be read in any order. A plain file stays mapped; the
-// rows of a .gz file are kept in memory. Knows nothing of the format of a row. Thread safety: immutable.
+// rows of a .gz file are kept in memory. Knows nothing of the format of a row. A byte order mark of UTF-8 is skipped.
+// Thread safety: immutable.
 class TextRows {
  public:
-  // Returns true if a line is a row and false if it is to be skipped; an error ends the reading. Lines count from 1 and
-  // are passed without their "\n" or "\r\n".
-  using LineCheck = std::function<absl::StatusOr<bool>(absl::string_view line, uint64_t number)>;
+  // Returns true for a row and false for one that is to be skipped; an error ends the reading. Rows are passed without
+  // their "\n" or "\r\n", and with the number of their first line, from 1.
+  using RowCheck = std::function<absl::StatusOr<bool>(absl::string_view row, uint64_t line)>;
+  // Returns the position of the "\n" that ends the first row of a text, or npos if the text does not hold it.
+  using RowEnd = std::function<size_t(absl::string_view text)>;
+
+  // For formats whose rows are lines.
+  static size_t LineEnd(absl::string_view text) { return text.find('\n'); }
 
   // Reads the whole file once. An error of `check` is returned as "path:line: error". INVALID_ARGUMENT for a file
   // without rows.
-  static absl::StatusOr<TextRows> Open(const std::string& path, const LineCheck& check);
+  static absl::StatusOr<TextRows> Open(const std::string& path, const RowCheck& check, RowEnd row_end = LineEnd);
 
   uint64_t size() const { return begins_.size(); }
   absl::string_view Row(uint64_t index) const;
 
  private:
-  explicit TextRows(FileBytes bytes) : bytes_(std::move(bytes)) {}
-  static absl::StatusOr<TextRows> OpenPlain(const std::string& path, const LineCheck& check);
-  static absl::StatusOr<TextRows> OpenCompressed(const std::string& path, const LineCheck& check);
+  TextRows(FileBytes bytes, RowEnd row_end) : bytes_(std::move(bytes)), row_end_(std::move(row_end)) {}
+  static absl::StatusOr<TextRows> OpenPlain(const std::string& path, const RowCheck& check, const RowEnd& row_end);
+  static absl::StatusOr<TextRows> OpenCompressed(const std::string& path, const RowCheck& check, const RowEnd& row_end);
 
   FileBytes bytes_;
+  RowEnd row_end_;
   std::vector<uint64_t> begins_;
 };
 

@@ -123,6 +123,13 @@ absl::StatusOr<std::vector<Statistic>> ReplicatedModel::Statistics() {
   return statistics;
 }
 
+absl::Status ReplicatedModel::SetStatistic(const std::string& name, absl::Span<const float> values) {
+  for (size_t i = 0; i < replicas_.size(); ++i) {
+    if (absl::Status status = replicas_[i]->SetStatistic(name, values); !status.ok()) return Named(i, status);
+  }
+  return absl::OkStatus();
+}
+
 void ReplicatedModel::Record(TimelineRecorder* timeline) {
   timeline_ = timeline;
   replicas_[0]->Record(timeline);

@@ -41,6 +41,7 @@ class ReplicatedModel : public TrainableModel {
   absl::Status GetGradient(size_t index, absl::Span<float> values) override;
   // Returns those of the first replica, because it evaluates.
   absl::StatusOr<std::vector<Statistic>> Statistics() override;
+  absl::Status SetStatistic(const std::string& name, absl::Span<const float> values) override;
   // Empty, because a new value must reach all replicas.
   absl::Span<float> HostParameter(size_t) override { return {}; }
   absl::Span<const float> HostGradient(size_t index) override { return replicas_[0]->HostGradient(index); }

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/data/datasets/table_schema.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "common/text/json_fields.h"
+
+namespace ballast {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Kind = TableColumn::Kind;
+
+constexpr std::pair<Kind, const char*> kKinds[] = {
+    {Kind::kNumber, "number"},
+    {Kind::kCategory, "category"},
+    {Kind::kLabel, "label"},
+    {Kind::kIgnored, "ignored"},
+};
+
+Json ColumnJson(const TableColumn& column) {
+  const auto* const kind =
+      std::find_if(std::begin(kKinds), std::end(kKinds), [&](const auto& each) { return each.first == column.kind; });
+  Json json = {{"name", column.name}, {"kind", kind->second}};
+  if (column.kind == Kind::kNumber) {
+    json["mean"] = column.mean;
+    json["stddev"] = column.stddev;
+    json["fill"] = column.fill;
+  }
+  if (column.kind == Kind::kCategory) json["categories"] = column.categories;
+  json["indicator"] = column.indicator;
+  return json;
+}
+
+absl::Status ReadNumber(const Json& json, const char* key, double& to) {
+  absl::StatusOr<double> number = NumberField(json, key);
+  if (!number.ok()) return number.status();
+  if (!std::isfinite(*number)) return absl::InvalidArgumentError(absl::StrCat("\"", key, "\" is not finite"));
+  to = *number;
+  return absl::OkStatus();
+}
+
+// Reads texts that are unique and in byte order.
+absl::Status ReadTexts(const Json& json, const char* key, std::vector<std::string>& to) {
+  const auto list = json.find(key);
+  const bool texts = list != json.end() && list->is_array() &&
+                     std::all_of(list->begin(), list->end(), [](const Json& each) { return each.is_string(); });
+  if (texts) to = list->get<std::vector<std::string>>();
+  if (texts && std::adjacent_find(to.begin(), to.end(), std::greater_equal<>()) == to.end()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("\"", key, "\" is no list of different texts in byte order"));
+}
+
+absl::StatusOr<TableColumn> ColumnFromJson(const Json& json) {
+  TableColumn column;
+  absl::StatusOr<std::string> name = StringField(json, "name"), kind = StringField(json, "kind");
+  if (!name.ok()) return name.status();
+  if (!kind.ok()) return kind.status();
+  const auto* const known =
+      std::find_if(std::begin(kKinds), std::end(kKinds), [&](const auto& each) { return *kind == each.second; });
+  if (known == std::end(kKinds)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("\"kind\" is ", QuotedText(*kind), ", want number, category, label or ignored"));
+  }
+  absl::StatusOr<bool> indicator = BoolField(json, "indicator");
+  if (!indicator.ok()) return indicator.status();
+  column.name = *std::move(name);
+  column.kind = known->first;
+  column.indicator = *indicator;
+  absl::Status status;
+  if (column.kind == Kind::kNumber) {
+    status.Update(ReadNumber(json, "mean", column.mean));
+    status.Update(ReadNumber(json, "stddev", column.stddev));
+    status.Update(ReadNumber(json, "fill", column.fill));
+    if (column.stddev < 0) status.Update(absl::InvalidArgumentError("\"stddev\" is negative"));
+  }
+  if (column.kind == Kind::kCategory) status.Update(ReadTexts(json, "categories", column.categories));
+  if (!status.ok()) return status;
+  return column;
+}
+
+absl::Status CheckColumns(const TableSchema& schema) {
+  const auto labels = std::count_if(schema.columns.begin(), schema.columns.end(),
+                                    [](const TableColumn& column) { return column.kind == Kind::kLabel; });
+  if (labels != 1) return absl::InvalidArgumentError(absl::StrCat("has ", labels, " label columns, want 1"));
+  if (schema.features() == 0) return absl::InvalidArgumentError("has no features, want at least 1");
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+uint64_t TableSchema::features() const {
+  uint64_t features = 0;
+  for (const TableColumn& column : columns) {
+    if (column.kind == Kind::kNumber) ++features;
+    if (column.kind == Kind::kCategory) features += column.categories.size();
+    if (column.indicator) ++features;
+  }
+  return features;
+}
+
+size_t TableSchema::label() const {
+  return std::find_if(columns.begin(), columns.end(),
+                      [](const TableColumn& column) { return column.kind == Kind::kLabel; }) -
+         columns.begin();
+}
+
+std::string TableSchema::ToJson() const {
+  Json list = Json::array();
+  for (const TableColumn& column : columns) list.push_back(ColumnJson(column));
+  return JsonLine({{"has_names", has_names},
+                   {"missing", v1::MissingValues_Name(missing)},
+                   {"classes", classes},
+                   {"columns", std::move(list)}});
+}
+
+absl::StatusOr<TableSchema> TableSchema::FromJson(absl::string_view json) {
+  absl::StatusOr<Json> object = ParseJsonObject(json);
+  if (!object.ok()) return object.status();
+  TableSchema schema;
+  absl::StatusOr<bool> has_names = BoolField(*object, "has_names");
+  if (!has_names.ok()) return has_names.status();
+  schema.has_names = *has_names;
+  absl::StatusOr<std::string> missing = StringField(*object, "missing");
+  if (!missing.ok()) return missing.status();
+  if (!v1::MissingValues_Parse(*missing, &schema.missing)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("\"missing\" is ", QuotedText(*missing), ", want REFUSE, MEAN or INDICATOR"));
+  }
+  if (absl::Status status = ReadTexts(*object, "classes", schema.classes); !status.ok()) return status;
+  schema.text_labels = !schema.classes.empty();
+  const auto columns = object->find("columns");
+  if (columns == object->end() || !columns->is_array()) return absl::InvalidArgumentError("\"columns\" is no list");
+  for (const Json& each : *columns) {
+    absl::StatusOr<TableColumn> column = ColumnFromJson(each);
+    if (!column.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("column ", schema.columns.size(), " (counted from 0): ", column.status().message()));
+    }
+    schema.columns.push_back(*std::move(column));
+  }
+  if (absl::Status status = CheckColumns(schema); !status.ok()) return status;
+  return schema;
+}
+
+std::string ClassesText(const TableSchema& schema) {
+  constexpr size_t kMaxNames = 10;
+  const size_t count = schema.classes.size(), shown = std::min(count, kMaxNames);
+  std::string text = absl::StrCat(count, count == 1 ? " class: " : " classes: ");
+  for (size_t i = 0; i < shown; ++i) {
+    absl::StrAppend(&text, i == 0 ? "" : ", ", absl::Utf8SafeCEscape(schema.classes[i]));
+  }
+  if (shown < count) absl::StrAppend(&text, " and ", count - shown, " more");
+  return text;
+}
+
+std::string QuotedText(absl::string_view text) {
+  constexpr size_t kMaxShown = 60;
+  const std::string shown(text.substr(0, kMaxShown));
+  return absl::StrCat("\"", IsUtf8(shown) ? absl::Utf8SafeCEscape(shown) : absl::CEscape(shown),
+                      shown.size() < text.size() ? "…" : "", "\"");
+}
+
+std::string ColumnText(absl::string_view name, size_t column) {
+  if (name.empty()) return absl::StrCat("column ", column, " (counted from 0)");
+  return absl::StrCat("column ", QuotedText(name));
+}
+
+}  // namespace ballast

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/data/datasets/table_schema.h"
+
+#include <gtest/gtest.h>
+
+namespace ballast {
+namespace {
+
+constexpr char kJson[] =
+    R"({"has_names":true,"missing":"INDICATOR","classes":["no","yes, \"really\""],"columns":[)"
+    R"({"name":"mass","kind":"number","mean":0.1,"stddev":2.5,"fill":-3e-300,"indicator":true},)"
+    R"({"name":"island","kind":"category","categories":["","Ærø"],"indicator":false},)"
+    R"({"name":"id","kind":"ignored","indicator":false},{"name":"species","kind":"label","indicator":false}]})";
+
+TEST(TableSchemaTest, ComesBackFromJson) {
+  const absl::StatusOr<TableSchema> schema = TableSchema::FromJson(kJson);
+  ASSERT_TRUE(schema.ok()) << schema.status();
+  EXPECT_EQ(schema->ToJson(), kJson);
+  EXPECT_TRUE(schema->has_names);
+  EXPECT_EQ(schema->missing, v1::INDICATOR);
+  EXPECT_EQ(schema->classes, (std::vector<std::string>{"no", "yes, \"really\""}));
+  ASSERT_EQ(schema->columns.size(), 4);
+  EXPECT_EQ(schema->columns[0].name, "mass");
+  EXPECT_EQ(schema->columns[0].mean, 0.1);
+  EXPECT_EQ(schema->columns[0].stddev, 2.5);
+  EXPECT_EQ(schema->columns[0].fill, -3e-300);
+  EXPECT_EQ(schema->columns[1].categories, (std::vector<std::string>{"", "Ærø"}));
+}
+
+TEST(TableSchemaTest, CountsFeaturesOfNumbersCategoriesAndIndicators) {
+  const absl::StatusOr<TableSchema> schema = TableSchema::FromJson(kJson);
+  ASSERT_TRUE(schema.ok()) << schema.status();
+  EXPECT_EQ(schema->features(), 4);
+  EXPECT_EQ(schema->label(), 3);
+}
+
+TEST(TableSchemaTest, RefusesAnyOtherJson) {
+  const std::string columns =
+      R"("columns":[{"name":"a","kind":"number","mean":0,"stddev":1,"fill":0,"indicator":false},)"
+      R"({"name":"b","kind":"label","indicator":false}])";
+  const std::string rest = R"({"has_names":false,"missing":"REFUSE","classes":[],)";
+  ASSERT_TRUE(TableSchema::FromJson(rest + columns + "}").ok());
+  const struct {
+    std::string json;
+    const char* message;
+  } cases[] = {
+      {"", "not JSON"},
+      {"[]", "JSON array, want an object"},
+      {"{}", "\"has_names\" is missing, want true or false"},
+      {R"({"has_names":true,"missing":"MAYBE"})", "\"missing\" is \"MAYBE\", want REFUSE, MEAN or INDICATOR"},
+      {R"({"has_names":true,"missing":"MEAN","classes":["b","a"]})",
+       "\"classes\" is no list of different texts in byte order"},
+      {R"({"has_names":true,"missing":"MEAN","classes":[1]})",
+       "\"classes\" is no list of different texts in byte order"},
+      {rest + R"("columns":3})", "\"columns\" is no list"},
+      {rest + R"("columns":[3]})", "column 0 (counted from 0): \"name\" is missing, want a string"},
+      {rest + R"("columns":[{"name":"a","kind":"date"}]})",
+       "column 0 (counted from 0): \"kind\" is \"date\", want number, category, label or ignored"},
+      {rest + R"("columns":[{"name":"a","kind":"number","indicator":false,"mean":null,"stddev":1,"fill":0}]})",
+       "column 0 (counted from 0): \"mean\" is not finite"},
+      {rest + R"("columns":[{"name":"a","kind":"number","indicator":false,"mean":0,"stddev":-1,"fill":0}]})",
+       "column 0 (counted from 0): \"stddev\" is negative"},
+      {rest + R"("columns":[{"name":"a","kind":"category","indicator":false,"categories":["x","x"]}]})",
+       "column 0 (counted from 0): \"categories\" is no list of different texts in byte order"},
+      {rest + R"("columns":[]})", "has 0 label columns, want 1"},
+      {rest + R"("columns":[{"name":"b","kind":"label","indicator":false}]})", "has no features, want at least 1"},
+  };
+  for (const auto& each : cases) {
+    EXPECT_EQ(TableSchema::FromJson(each.json).status(), absl::InvalidArgumentError(each.message)) << each.json;
+  }
+}
+
+}  // namespace
+}  // namespace ballast
