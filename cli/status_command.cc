@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <vector>
@@ -130,25 +131,42 @@ void PrintCatchingUp(std::ostream& out, const v1::StandbyReport& standby) {
                          BytesText(standby.lag_bytes()));
 }
 
-void PrintJob(std::ostream& out, const v1::GetProgressResponse& response) {
+// Returns whether clients use the servers without joining as workers: tensors are declared, and no worker has joined.
+bool ServesClients(const v1::GetProgressResponse& response, const v1::GetStatusResponse& shard) {
+  const bool workers = std::any_of(
+      response.members().begin(), response.members().end(),
+      [](const v1::GetProgressResponse::MemberStatus& member) { return member.member().role() == v1::ROLE_WORKER; });
+  return response.progress().state() == v1::JOB_STATE_GATHERING && !workers && !shard.job().empty();
+}
+
+void PrintJob(std::ostream& out, const v1::GetProgressResponse& response, bool serves_clients) {
   const v1::JobProgress& job = response.progress();
-  out << absl::StrFormat("job %s: %s%s%s\n", job.job().empty() ? "(none yet)" : job.job(), StateName(job.state()),
-                         job.reason().empty() ? "" : ": ", job.reason());
+  out << absl::StrFormat("job %s: ", job.job().empty() ? "(none yet)" : job.job());
+  if (serves_clients) {
+    out << "serving clients that have not joined as workers\n";
+  } else {
+    out << StateName(job.state()) << (job.reason().empty() ? "" : ": ") << job.reason() << "\n";
+  }
   if (job.epochs() > 0) {
-    out << absl::StrFormat("  epoch %d/%d  step %d  %s of %s examples  loss %.4g  %s samples/s  %s\n",
-                           std::min(job.epoch() + 1, job.epochs()), job.epochs(), job.step(),
-                           FormatCount(job.examples()), FormatCount(job.total_examples()), job.train_loss(),
-                           FormatCount(job.samples_per_second()), FormatClock(absl::Seconds(job.seconds())));
-    out << absl::StrFormat("  %s  learning rate %.4g  workers wait %.0f%% of the time  maximum staleness %d\n",
-                           job.mode(), job.learning_rate(), 100 * job.wait_share(), job.max_staleness());
+    out << absl::StrFormat("  epoch %d/%d  %s of %s examples  %s  step %d of the furthest worker\n",
+                           std::min(job.epoch() + 1, job.epochs()), job.epochs(),
+                           FormatCount(std::min(job.examples(), job.total_examples())),
+                           FormatCount(job.total_examples()), FormatClock(absl::Seconds(job.seconds())), job.step());
+    if (job.line().examples() > 0) {
+      out << absl::StrFormat("  last %s examples: loss %.4g  %s samples/s  workers waited %.0f%% of their time\n",
+                             FormatCount(job.line().examples()), job.train_loss(),
+                             FormatCount(job.samples_per_second()), 100 * job.wait_share());
+    }
+    out << absl::StrFormat("  %s  learning rate %.4g  maximum staleness %d updates\n", job.mode(), job.learning_rate(),
+                           job.max_staleness());
   }
   if (job.workers_lost() + job.servers_lost() > 0) {
     out << absl::StrFormat("  lost so far: %d workers, %d servers; examples repeated because of it: %s\n",
                            job.workers_lost(), job.servers_lost(), FormatCount(job.examples_repeated()));
   }
-  if (job.has_last_evaluation() && job.last_evaluation().has_accuracy()) {
-    out << absl::StrFormat("  test accuracy %.4f after epoch %d\n", job.last_evaluation().accuracy(),
-                           job.last_evaluation().epoch());
+  if (const v1::Evaluation& evaluation = job.last_evaluation(); job.has_last_evaluation()) {
+    out << absl::StrFormat("  after epoch %d: test loss %.4g", evaluation.epoch(), evaluation.loss())
+        << (evaluation.has_accuracy() ? absl::StrFormat(", accuracy %.4f", evaluation.accuracy()) : "") << "\n";
   }
   out << absl::StrFormat("members (the job has %d servers and %d workers):\n", response.servers(), response.workers());
   out << absl::StrFormat("  %-10s %-8s %12s %10s  %-22s %s\n", "member", "state", "heartbeat", "step", "address",
@@ -211,7 +229,7 @@ Json StandbyJson(const v1::StandbyReport& standby) {
           {"bytes_per_second", standby.bytes_per_second()}};
 }
 
-Json JobJson(const v1::GetProgressResponse& response) {
+Json JobJson(const v1::GetProgressResponse& response, bool serves_clients) {
   const v1::JobProgress& job = response.progress();
   const v1::Evaluation& evaluation = job.last_evaluation();
   Json members = Json::array();
@@ -229,8 +247,8 @@ Json JobJson(const v1::GetProgressResponse& response) {
     members.push_back(std::move(one));
   }
   return {{"name", job.job()},
-          {"state", StateName(job.state())},
-          {"reason", job.reason()},
+          {"state", serves_clients ? "serving" : StateName(job.state())},
+          {"reason", serves_clients ? "" : job.reason()},
           {"mode", job.mode()},
           {"epoch", job.epoch()},
           {"epochs", job.epochs()},
@@ -285,12 +303,14 @@ int StatusCommand(absl::Span<const std::string> args, std::ostream& out, std::os
   const absl::StatusOr<v1::GetProgressResponse> job = server->GetProgress(kTimeout);
   // Servers that do not host the coordinator return UNIMPLEMENTED.
   if (!job.ok() && !absl::IsUnimplemented(job.status())) return Fail(err, job.status(), kExitFailure);
+  const bool serves_clients = job.ok() && ServesClients(*job, *shard);
   if (arguments->Has("json")) {
-    const Json all = {{"shard", ShardJson(address, *shard)}, {"job", job.ok() ? JobJson(*job) : Json()}};
+    const Json all = {{"shard", ShardJson(address, *shard)},
+                      {"job", job.ok() ? JobJson(*job, serves_clients) : Json()}};
     out << all.dump(-1, ' ', false, Json::error_handler_t::replace) << std::endl;
     return kExitSuccess;
   }
-  if (job.ok()) PrintJob(out, *job);
+  if (job.ok()) PrintJob(out, *job, serves_clients);
   PrintShard(out, address, *shard);
   return kExitSuccess;
 }

@@ -22,6 +22,7 @@ namespace {
 using ::testing::AnyOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 void Fill(const char* text, google::protobuf::Message* response) {
   EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, response));
@@ -47,9 +48,18 @@ class FakeShard : public v1::ParameterService::Service {
 class FakeCoordinator : public v1::CoordinatorService::Service {
   grpc::Status GetProgress(grpc::ServerContext*, const v1::GetProgressRequest*,
                            v1::GetProgressResponse* response) override {
+    if (no_workers) {
+      Fill(
+          "progress { job: 'fashion_mnist' state: JOB_STATE_GATHERING reason: 'waiting for worker 0 to join' } "
+          "servers: 1 workers: 1 members { member { role: ROLE_SERVER } state: 'joined' }",
+          response);
+      return grpc::Status::OK;
+    }
     Fill(
         "progress { job: 'fashion_mnist' state: JOB_STATE_FAILED reason: 'worker 1: loss is NaN' epochs: 3 "
-        "mode: 'bounded' learning_rate: 0.125 wait_share: 0.25 max_staleness: 3 } servers: 2 workers: 2 "
+        "mode: 'bounded' learning_rate: 0.125 wait_share: 0.25 max_staleness: 3 step: 220 examples: 28160 "
+        "total_examples: 60000 train_loss: 0.5983 samples_per_second: 15248 seconds: 2 line { examples: 1280 } "
+        "last_evaluation { epoch: 1 loss: 0.25 } } servers: 2 workers: 2 "
         "members { member { role: ROLE_WORKER rank: 1 } state: 'failed' description: 'host, process 77' } "
         "members { member { role: ROLE_STANDBY } state: 'joined' in_step: true } "
         "members { member { role: ROLE_STANDBY rank: 1 } state: 'joined' standby { stage: STAGE_CATCHING_UP "
@@ -57,6 +67,10 @@ class FakeCoordinator : public v1::CoordinatorService::Service {
         response);
     return grpc::Status::OK;
   }
+
+ public:
+  // Clients use the servers without joining.
+  bool no_workers = false;
 };
 
 class StatusCommandTest : public ::testing::Test {
@@ -101,7 +115,10 @@ TEST_F(StatusCommandTest, AsksForTheJobThatIsNamed) {
 TEST_F(StatusCommandTest, ShowsWaitsStalenessAndBytes) {
   EXPECT_EQ(Run({Serve(true)}), 0) << err_.str();
   EXPECT_THAT(out_.str(),
-              HasSubstr("  bounded  learning rate 0.125  workers wait 25% of the time  maximum staleness 3\n"));
+              HasSubstr("  epoch 1/3  28,160 of 60,000 examples  0:02  step 220 of the furthest worker\n"
+                        "  last 1,280 examples: loss 0.5983  15,248 samples/s  workers waited 25% of their time\n"
+                        "  bounded  learning rate 0.125  maximum staleness 3 updates\n"
+                        "  after epoch 1: test loss 0.25\n"));
   EXPECT_THAT(out_.str(), HasSubstr("0 waiting now; 25% waited, for 2.5ms on average and 2.5ms at most\n"));
   EXPECT_THAT(out_.str(), HasSubstr("0 gradients dropped, staleness mean 0.5, maximum 3\n"));
   EXPECT_THAT(out_.str(),
@@ -110,7 +127,17 @@ TEST_F(StatusCommandTest, ShowsWaitsStalenessAndBytes) {
 
 TEST_F(StatusCommandTest, ShowsAShardThatDoesNotCoordinate) {
   EXPECT_EQ(Run({Serve(false)}), 0) << err_.str();
-  EXPECT_THAT(out_.str(), ::testing::StartsWith("shard 1 at 127.0.0.1:"));
+  EXPECT_THAT(out_.str(), StartsWith("shard 1 at 127.0.0.1:"));
+}
+
+TEST_F(StatusCommandTest, ServersUsedWithoutWorkersDoNotGather) {
+  coordinator_.no_workers = true;
+  const std::string address = Serve(true);
+  EXPECT_EQ(Run({address}), 0) << err_.str();
+  EXPECT_THAT(out_.str(), StartsWith("job fashion_mnist: serving clients that have not joined as workers\n"));
+  out_.str("");
+  EXPECT_EQ(Run({address, "--json"}), 0) << err_.str();
+  EXPECT_EQ(nlohmann::json::parse(out_.str())["job"]["state"], "serving");
 }
 
 TEST_F(StatusCommandTest, PrintsOneJsonObject) {

@@ -82,7 +82,7 @@ TEST_F(CheckpointTest, AResumedRunEndsWithTheSameBitsWithAnyNumberOfServers) {
 
 TEST_F(CheckpointTest, AnyNumberOfWorkersGoesOnInEachMode) {
   const std::vector<std::string> modes[] = {
-      {"async"}, {"bounded", "--staleness", "2"}, {"local_sgd", "--local-steps", "2"}};
+      {"async"}, {"bounded", "--steps_ahead", "2"}, {"local_sgd", "--local-steps", "2"}};
   for (const std::vector<std::string>& mode_flags : modes) {
     const std::string& mode = mode_flags[0];
     const auto with = [&](std::vector<std::string> flags) {

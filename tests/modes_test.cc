@@ -68,11 +68,11 @@ TEST_F(ModesTest, LocalSgdLearnsWithSomeWorkersShortOfData) {
 // Workers take different numbers of steps. One without data must not block those that may not get ahead of it.
 TEST_F(ModesTest, BoundedEndsThoughWorkersRunOutOfData) {
   WriteJob({{"training {", "training { wait_seconds: 5"}});
-  for (const char* staleness : {"0", "4"}) {
-    const auto summary = Train({"--workers", "4", "--servers", "2", "--mode", "bounded", "--staleness", staleness},
-                               absl::StrCat("run", staleness));
+  for (const char* steps_ahead : {"0", "4"}) {
+    const auto summary = Train({"--workers", "4", "--servers", "2", "--mode", "bounded", "--steps_ahead", steps_ahead},
+                               absl::StrCat("run", steps_ahead));
     EXPECT_EQ(summary["mode"], "bounded");
-    EXPECT_EQ(absl::StrCat(summary["staleness_bound"].get<int>()), staleness);
+    EXPECT_EQ(absl::StrCat(summary["steps_ahead"].get<int>()), steps_ahead);
     EXPECT_EQ(summary["examples"], 3 * 157);
     EXPECT_GE(summary["test_accuracy"], 0.9);
   }
@@ -107,7 +107,7 @@ TEST_F(ModesTest, AJobMayComeThroughEveryCodec) {
 TEST_F(ModesTest, AScheduleComesToItsEndInEveryMode) {
   WriteJob({{"optimizer {", "optimizer { schedule { polynomial {} }"}});
   for (const std::vector<std::string>& flags : std::vector<std::vector<std::string>>{
-           {"--mode", "sync"}, {"--mode", "async"}, {"--mode", "bounded", "--staleness", "2"}}) {
+           {"--mode", "sync"}, {"--mode", "async"}, {"--mode", "bounded", "--steps_ahead", "2"}}) {
     const auto summary = Train(flags, flags[1]);
     // 60 updates, each lowering the rate by a 60th of 0.2: the last is the lowest above 0. Without common steps the
     // position in the data is known only up to the leases in flight.

@@ -50,7 +50,7 @@ TEST_P(WorkerReturnTest, AKilledWorkerIsStartedAgainAndTheRunEndsAsWell) {
   WriteJob({{"epochs: 3", "epochs: 300"}});
   std::vector<std::string> flags = {"--servers", "2",      "--workers", "2",
                                     "--verbose", "--json", "--mode",    GetParam().mode};
-  if (GetParam().mode == "bounded") flags.insert(flags.end(), {"--staleness", "2"});
+  if (GetParam().mode == "bounded") flags.insert(flags.end(), {"--steps_ahead", "2"});
   if (GetParam().mode == "local_sgd") flags.insert(flags.end(), {"--local-steps", "2"});
   ChildProcess launch = Launch(flags);
   KillWorker(launch, GetParam().rank);
@@ -131,7 +131,7 @@ TEST_P(LostMachineTest, TheJobGoesOnFromTheOlderStateAndCountsWhatIsLost) {
   WriteJob({{"epochs: 3", "epochs: 150"}});
   std::vector<std::string> flags = {
       "--servers", "2", "--workers", "2", "--verbose", "--json", "--mode", GetParam().mode, "--durability", "wal"};
-  if (GetParam().mode == "bounded") flags.insert(flags.end(), {"--staleness", "2"});
+  if (GetParam().mode == "bounded") flags.insert(flags.end(), {"--steps_ahead", "2"});
   ChildProcess launch = Launch(flags);
   const Grandchild victim = Victim(launch, "ballast_server", GetParam().rank, "epoch 10: test loss");
   // While stopped, the launch cannot restart the victim, which it would do after 200 ms.

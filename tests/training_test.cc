@@ -3,6 +3,9 @@
 #include <cmath>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_format.h"
+#include "common/run/metrics.h"
+#include "common/text/number_text.h"
 #include "gmock/gmock.h"
 #include "tests/testing/job_test.h"
 
@@ -100,6 +103,78 @@ TEST_F(TrainingTest, LearnsATableWithText) {
   EXPECT_EQ(summary.test_accuracy.value_or(0), 1);
   // 5 features, 16 units, 3 classes.
   EXPECT_EQ(summary.memory.weights, (5 * 16 + 16 + 16 * 3 + 3) * 4);
+}
+
+// Returns the text after `before` up to `after` in a page.
+std::string Between(const std::string& text, const std::string& before, const std::string& after) {
+  const size_t begin = text.find(before);
+  EXPECT_NE(begin, std::string::npos) << before;
+  if (begin == std::string::npos) return "";
+  return text.substr(begin + before.size(), text.find(after, begin + before.size()) - begin - before.size());
+}
+
+// The lines of metrics.jsonl cover all examples; tile, legend, table, summary and terminal show the same figures.
+TEST_F(TrainingTest, EveryFigureIsTheSameWhereverItIsShown) {
+  WriteJob({{"batch_size: 8", "batch_size: 8 report_every_steps: 3"}});
+  for (const std::string mode : {"sync", "async"}) {
+    ChildProcess launch = Launch({"--workers", "2", "--mode", mode}, mode);
+    ASSERT_EQ(launch.Wait().ToString(), "ended with status 0") << launch.output();
+    const Summary summary = ReadSummary(Path(mode + "/summary.json")).value();
+    const Metrics metrics = ReadMetrics(Path(mode + "/metrics.jsonl")).value();
+    ASSERT_THAT(metrics.epochs, SizeIs(3));
+    int64_t examples = 0;
+    double seconds = 0, loss = 0, epochs_loss = 0;
+    for (const TrainMetrics& line : metrics.train) {
+      examples += line.over_examples;
+      seconds += line.over_seconds;
+      loss += line.over_examples * line.loss;
+      EXPECT_NEAR(line.samples_per_second, line.over_examples / line.over_seconds, 1e-6 * line.samples_per_second);
+      EXPECT_EQ(line.examples, examples);
+    }
+    for (const EpochMetrics& epoch : metrics.epochs) {
+      EXPECT_EQ(epoch.epoch_examples, 157);
+      epochs_loss += epoch.epoch_examples * epoch.train_loss;
+    }
+    EXPECT_EQ(examples, 3 * 157);
+    EXPECT_EQ(summary.examples, 3 * 157);
+    EXPECT_NEAR(loss, epochs_loss, 1e-6);
+    EXPECT_LE(seconds, summary.seconds);
+    EXPECT_NEAR(summary.samples_per_second, summary.examples / summary.seconds, 1e-6 * summary.samples_per_second);
+    EXPECT_EQ(summary.train_loss, metrics.epochs.back().train_loss);
+    EXPECT_EQ(summary.train_loss_epoch, 3);
+    EXPECT_EQ(summary.train_loss_examples, 157);
+
+    const std::string page = Read(mode + "/report.html"), shown = ValueText(summary.train_loss);
+    EXPECT_EQ(Between(page, "<dt>Train loss</dt><dd>", "<"), shown);
+    EXPECT_THAT(page, HasSubstr("mean over epoch 3; test "));
+    EXPECT_EQ(Between(page, "</i>train <b>", "<"), shown + " in epoch 3");
+    const std::string row = page.substr(page.rfind("<td>3</td><td>"));
+    EXPECT_EQ(Between(row.substr(std::string("<td>3</td>").size()), "</td><td>", "<"), shown);
+    EXPECT_EQ(Between(page, "<dt>Samples per second</dt><dd>", "<"), ValueText(summary.samples_per_second));
+    EXPECT_EQ(Between(page, "</i>whole run <b>", "<"), ValueText(summary.samples_per_second));
+
+    const std::string terminal = launch.output();
+    EXPECT_THAT(terminal,
+                HasSubstr(absl::StrFormat("epoch 3/3 done  train loss %.4g  test loss %.4g  test accuracy %.4f",
+                                          summary.train_loss, *summary.test_loss, *summary.test_accuracy)));
+    EXPECT_THAT(Read("out"), HasSubstr(absl::StrFormat("train loss %.4g in epoch 3\n", summary.train_loss)));
+  }
+}
+
+// A run of far less than a second.
+TEST_F(TrainingTest, ARegressionWithoutAMomentToSpareShowsItsEpochsAndItsTestLoss) {
+  WriteJob({{"units: 3", "units: 1"},
+            {"softmax_cross_entropy", "mean_squared_error"},
+            {"learning_rate: 0.2", "learning_rate: 0.01"}},
+           /*rows=*/9);
+  for (const std::string mode : {"sync", "async"}) {
+    ChildProcess launch = Launch({"--mode", mode}, mode);
+    ASSERT_EQ(launch.Wait().ToString(), "ended with status 0") << launch.output();
+    for (int epoch : {1, 2, 3})
+      EXPECT_THAT(launch.output(), HasSubstr(absl::StrCat("epoch ", epoch, "/3 done  train loss ")));
+    const Summary summary = ReadSummary(Path(mode + "/summary.json")).value();
+    EXPECT_THAT(Read("out"), HasSubstr(absl::StrFormat("test loss: %.4g\n", summary.test_loss.value())));
+  }
 }
 
 TEST_F(TrainingTest, TwoDeterministicWorkersGiveTheSameBitsOnEveryRunAndNumberOfServers) {

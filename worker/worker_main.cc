@@ -41,11 +41,13 @@ ABSL_FLAG(bool, autotune, true,
 ABSL_FLAG(bool, cuda_graphs, true, "On a GPU: record the operations that repeat in every batch as CUDA graphs.");
 ABSL_FLAG(int, threads, 0, "Number of compute threads on the CPU; 0: one per core.");
 ABSL_FLAG(std::string, run_dir, "", "Directory to which worker 0 writes the results; empty: runs/<job>-<time>.");
-ABSL_FLAG(std::string, mode, "",
-          "Consistency mode that replaces the job file's: sync, async, bounded or local_sgd. Must be the same for all "
-          "workers, like --staleness, --quorum, --local_steps, --codec, --value_codec, --precision and --durability.");
-ABSL_FLAG(std::string, staleness, "",
+ABSL_FLAG(
+    std::string, mode, "",
+    "Consistency mode that replaces the job file's: sync, async, bounded or local_sgd. Must be the same for all "
+    "workers, like --steps_ahead, --quorum, --local_steps, --codec, --value_codec, --precision and --durability.");
+ABSL_FLAG(std::string, steps_ahead, "",
           "With --mode bounded: number of steps that a worker may be ahead of the slowest.");
+ABSL_FLAG(std::string, staleness, "", "Old name of --steps_ahead.");
 ABSL_FLAG(std::string, quorum, "", "With --mode sync: number of workers whose gradients complete a step.");
 ABSL_FLAG(std::string, local_steps, "",
           "With --mode local_sgd: number of local steps that a worker makes between pushes.");
@@ -114,6 +116,12 @@ absl::StatusOr<Worker::Options> ReadOptions() {
   JobOverrides overrides;
   for (const OverrideFlag& flag : kOverrideFlags) {
     overrides.*flag.value = absl::FindCommandLineFlag(flag.name)->CurrentValue();
+  }
+  if (const std::string old = absl::GetFlag(FLAGS_staleness); !old.empty()) {
+    if (!overrides.steps_ahead.empty()) {
+      return absl::InvalidArgumentError("--staleness: got it and --steps_ahead, its new name; want one of them");
+    }
+    overrides.steps_ahead = old;
   }
   absl::StatusOr<v1::Job> job = ResolveJob(path, overrides, /*workers=*/0);
   if (!job.ok()) return job.status();
@@ -188,10 +196,10 @@ int main(int argc, char** argv) {
   }
   const absl::Status parsed = ballast::ParseFlags(
       argc, argv, ballast::kUsage,
-      {"job",        "coordinator",   "tls_ca", "tls_cert",    "tls_key",       "token_file",  "insecure",
-       "rank",       "device",        "gpus",   "autotune",    "cuda_graphs",   "threads",     "run_dir",
-       "mode",       "staleness",     "quorum", "local_steps", "codec",         "value_codec", "precision",
-       "durability", "shared_memory", "trace",  "trace_steps", "gather_timeout"});
+      {"job",        "coordinator",   "tls_ca", "tls_cert",    "tls_key",        "token_file",  "insecure",
+       "rank",       "device",        "gpus",   "autotune",    "cuda_graphs",    "threads",     "run_dir",
+       "mode",       "steps_ahead",   "quorum", "local_steps", "codec",          "value_codec", "precision",
+       "durability", "shared_memory", "trace",  "trace_steps", "gather_timeout", "staleness"});
   if (!parsed.ok()) return ballast::Fail(parsed, 2);
   return ballast::Run();
 }

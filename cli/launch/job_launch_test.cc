@@ -139,7 +139,7 @@ class JobLaunchTest : public ::testing::Test {
     plan_.run_dir = run_dir_;
     plan_.server_binary = Script("server", server_);
     plan_.worker_binary = Script("worker", worker_);
-    ProgressDisplay display({}, &shown_, Clock::Real());
+    ProgressDisplay display({.epochs = 3, .metrics = run_dir_ + "/metrics.jsonl"}, &shown_, Clock::Real());
     LogMerger logs([&](absl::string_view line) { log_lines_.emplace_back(line); }, false);
     auto connect = [&](const std::string& address) {
       connected_ = address;
@@ -225,7 +225,19 @@ TEST_F(JobLaunchTest, ShowsProgress) {
   worker_ = "await asked\n";
   asked_ = [&] { Touch("asked"); };
   EXPECT_EQ(Run().exit_status, 0);
-  EXPECT_THAT(shown_.str(), HasSubstr("epoch 1/5  step 7"));
+  EXPECT_THAT(shown_.str(), HasSubstr("epoch 1/5\n"));
+}
+
+// The job ends before anyone has asked for its progress.
+TEST_F(JobLaunchTest, ShowsTheEpochsOfARunOfAnInstant) {
+  worker_ = R"(line='{"kind":"epoch","epoch":EPOCH,"step":9,"examples":9,"seconds":0.1,"epoch_examples":9,'
+line="$line"'"train_loss":0.5,"samples_per_second":90}'
+[ $rank = 0 ] && for epoch in 1 2 3; do echo "$line" | sed "s/EPOCH/$epoch/" >> $folder/metrics.jsonl; done
+exit 0
+)";
+  RunWell();
+  for (int epoch : {1, 2, 3})
+    EXPECT_THAT(shown_.str(), HasSubstr(absl::StrCat("epoch ", epoch, "/3 done  train loss 0.5  90 samples/s\n")));
 }
 
 TEST_F(JobLaunchTest, NamesAWorkerThatFailsAndStopsTheOthers) {

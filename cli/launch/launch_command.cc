@@ -33,7 +33,7 @@
 #include "common/job/job_defaults.h"
 #include "common/job/job_fields.h"
 #include "common/job/job_file.h"
-#include "common/job/job_length.h"
+#include "common/job/job_overrides.h"
 #include "common/job/job_source.h"
 #include "common/program/arguments.h"
 #include "common/rpc/credentials.h"
@@ -69,7 +69,8 @@ const std::vector<FlagSpec>& Flags() {
       {"set-file", "FILE", "Merge a file over the job, before --set; its lists replace the job's; may be repeated.",
        false, true},
       {"mode", "MODE", "Consistency mode: sync, async, bounded or local_sgd (default: the job file's policy)."},
-      {"staleness", "S", "With --mode bounded: maximum number of steps one worker may be ahead of another, from 0."},
+      {"steps-ahead", "S", "With --mode bounded: maximum number of steps one worker may be ahead of another, from 0."},
+      {"staleness", "S", "Old name of --steps-ahead."},
       {"quorum", "Q", "With --mode sync: number of workers whose gradients complete a step, 1 to all."},
       {"local-steps", "K", "With --mode local_sgd: number of local steps between pushes."},
       {"codec", "CODEC",
@@ -116,8 +117,12 @@ struct Request {
 
 absl::StatusOr<JobOverrides> ReadOverrides(const Arguments& arguments) {
   JobOverrides overrides;
+  if (arguments.Has("staleness") && arguments.Has("steps-ahead")) {
+    return absl::InvalidArgumentError("flag --staleness: got it and --steps-ahead, its new name; want one of them");
+  }
   for (const OverrideFlag& override : kOverrideFlags) {
-    const std::string flag = absl::StrReplaceAll(override.name, {{"_", "-"}});
+    std::string flag = absl::StrReplaceAll(override.name, {{"_", "-"}});
+    if (flag == "steps-ahead" && arguments.Has("staleness")) flag = "staleness";
     overrides.*override.value = arguments.Get(flag, "");
     if (arguments.Has(flag) && arguments.Get(flag, "").empty()) {
       return absl::InvalidArgumentError(absl::StrCat("flag --", flag, ": got \"\", want a value that --help lists"));
@@ -382,7 +387,8 @@ LaunchResult RunJob(Request& request, std::ostream& err) {
   options.in_place = terminal;
   options.rich = colour && SpeaksUtf8();
   options.width = TerminalWidth;
-  options.examples_per_step = BatchesPerPush(request.job) * request.job.training().batch_size() * request.plan.workers;
+  options.epochs = request.job.training().epochs();
+  options.metrics = RunFolder(request.plan.run_dir).metrics();
   ProgressDisplay display(options, &err, Clock::Real());
   auto print = [&](absl::string_view line) { display.PrintLine(line); };
   LogMerger logs(request.verbose ? std::function<void(absl::string_view)>(print) : nullptr, colour, print);
@@ -396,13 +402,13 @@ LaunchResult RunJob(Request& request, std::ostream& err) {
 
 void PrintSummary(const Summary& summary, std::ostream& out) {
   out << (summary.interrupted ? "stopped after " : "done in ")
-      << absl::StrFormat("%.1f s: %s examples at %s samples/s, train loss %.4f\n", summary.seconds,
+      << absl::StrFormat("%.1f s: %s examples at %s samples/s, train loss %.4g in epoch %d\n", summary.seconds,
                          FormatCount(static_cast<double>(summary.examples)), FormatCount(summary.samples_per_second),
-                         summary.train_loss);
+                         summary.train_loss, summary.train_loss_epoch);
   if (summary.bytes_sent > 0) {
     out << absl::StrFormat(
-        "worker 0 waited %.0f%% of the time; staleness %.2g on average, %d at most; %s of gradients, %s of "
-        "values\n",
+        "workers waited %.0f%% of their time for servers; staleness %.2g updates on average, %d at most; %s of "
+        "gradients, %s of values\n",
         100 * summary.wait_share, summary.mean_staleness, summary.max_staleness, BytesText(summary.bytes_sent),
         BytesText(summary.bytes_received));
   }
@@ -410,7 +416,11 @@ void PrintSummary(const Summary& summary, std::ostream& out) {
     out << absl::StrFormat("processes restarted %d, workers lost %d, examples repeated %d\n", summary.restarts,
                            summary.workers_lost, summary.examples_repeated);
   }
-  if (summary.test_accuracy.has_value()) out << absl::StrFormat("test accuracy: %.4f\n", *summary.test_accuracy);
+  if (summary.test_accuracy.has_value()) {
+    out << absl::StrFormat("test accuracy: %.4f\n", *summary.test_accuracy);
+  } else if (summary.test_loss.has_value()) {
+    out << absl::StrFormat("test loss: %.4g\n", *summary.test_loss);
+  }
 }
 
 // Writes the report, even of a run that failed early, and prints the results. Returns the exit status.

@@ -130,17 +130,17 @@ TEST_F(LaunchCommandTest, PrintsOnlyTheSummaryToTheOutputWithJson) {
 }
 
 TEST_F(LaunchCommandTest, TellsWorkersWhatIsOtherwiseThanInTheJobFile) {
-  Program("worker", "echo \"$job$mode$staleness$codec$precision\" > $PIPE; exit 1");
-  EXPECT_EQ(Run("job.textproto --mode bounded --staleness 4 --codec int8 --precision tf32"), 1);
+  Program("worker", "echo \"$job$mode$steps_ahead$codec$precision\" > $PIPE; exit 1");
+  EXPECT_EQ(Run("job.textproto --mode bounded --steps_ahead 4 --codec int8 --precision tf32"), 1);
   const std::string job = NextLine();
   EXPECT_THAT(job, MatchesRegex("runs/small-[0-9TZ]+/job.textproto"));
-  EXPECT_THAT(Read(job), HasSubstr("# Written by ballast launch: job.textproto with --mode bounded --staleness 4 "
+  EXPECT_THAT(Read(job), HasSubstr("# Written by ballast launch: job.textproto with --mode bounded --steps_ahead 4 "
                                    "--codec int8 --precision tf32. "));
   for (const char* text : {"bounded {\n    steps_ahead: 4\n", "gradients: ENCODING_INT8\n", "precision: TF32\n"}) {
     EXPECT_THAT(Read(job), HasSubstr(text));
   }
   EXPECT_THAT(Read("err"),
-              StartsWith("job small: bounded, staleness 4, codec int8, precision tf32, servers 1, workers 1 with "));
+              StartsWith("job small: bounded, 4 steps ahead, codec int8, precision tf32, servers 1, workers 1 with "));
 }
 
 TEST_F(LaunchCommandTest, TheResolvedJobFileGivesTheSameJobAgain) {
@@ -149,14 +149,14 @@ TEST_F(LaunchCommandTest, TheResolvedJobFileGivesTheSameJobAgain) {
   Write("jobs/line\nbreak.textproto", kJob);
   Write("jobs/train.csv", "1,2\n");
   Program("worker", "exit 1");
-  EXPECT_EQ(Run("jobs/line* --mode bounded --staleness 4 --workers 2 --threads 3 --run-dir first"), 1);
+  EXPECT_EQ(Run("jobs/line* --mode bounded --steps_ahead 4 --workers 2 --threads 3 --run-dir first"), 1);
   EXPECT_EQ(Run("first/job.textproto --workers 2 --threads 3 --run-dir second"), 1);
   const std::vector<std::string> first = absl::StrSplit(Read("first/job.textproto"), absl::MaxSplits('\n', 2));
   const std::vector<std::string> second = absl::StrSplit(Read("second/job.textproto"), absl::MaxSplits('\n', 2));
   ASSERT_EQ(first.size(), 3);
   ASSERT_EQ(second.size(), 3);
   EXPECT_EQ(first[0],
-            "# Written by ballast launch: jobs/line\\nbreak.textproto with --mode bounded --staleness 4. Paths are "
+            "# Written by ballast launch: jobs/line\\nbreak.textproto with --mode bounded --steps_ahead 4. Paths are "
             "absolute, and defaults are filled in.");
   EXPECT_EQ(first[1],
             "# Repeat the run with: ballast launch job.textproto --servers 1 --workers 2 --threads 3 --device auto");
@@ -224,6 +224,19 @@ TEST_F(LaunchCommandTest, ClosesWithTheReportsPath) {
   EXPECT_THAT(Read("out"), HasSubstr("test accuracy: 0.8913\nreport: run/report.html\n"));
 }
 
+TEST_F(LaunchCommandTest, ARegressionClosesWithItsTestLoss) {
+  Write("ready.json", SummaryToJson({.test_loss = 0.125}) + "\n");
+  Program("worker", "cp ready.json \"$run_dir/summary.json\"; exit 0");
+  ASSERT_EQ(Run("job.textproto --run-dir=run"), 0) << Read("err");
+  EXPECT_THAT(Read("out"), HasSubstr("test loss: 0.125\nreport: run/report.html\n"));
+}
+
+TEST_F(LaunchCommandTest, StepsAheadHasAnOldName) {
+  Program("worker", "exit 1");
+  EXPECT_EQ(Run("job.textproto --mode bounded --staleness 4 --run-dir run"), 1);
+  EXPECT_THAT(Read("run/job.textproto"), HasSubstr(" with --mode bounded --steps_ahead 4. "));
+}
+
 TEST_F(LaunchCommandTest, MakesARunFolderOfItsOwn) {
   Program("worker", "echo \"$run_dir\" > $PIPE; exit 1");
   EXPECT_EQ(Run("job.textproto"), 1);
@@ -248,9 +261,13 @@ TEST_F(LaunchCommandTest, RefusesWrongFlags) {
       {"job.textproto --threads no", "flag --threads: got \"no\""},
       {"job.textproto --mode fast", "flag --mode: got \"fast\", want sync, async, bounded, local_sgd"},
       {"job.textproto --mode=", "flag --mode: got \"\""},
-      {"job.textproto --mode bounded", "flag --mode: got \"bounded\", want --staleness too"},
-      {"job.textproto --mode bounded --staleness -1", "flag --staleness: got \"-1\", want a number from 0 to 1000000"},
-      {"job.textproto --mode sync --staleness 4", "flag --staleness: got \"4\", want it with mode bounded only"},
+      {"job.textproto --mode bounded", "flag --mode: got \"bounded\", want --steps_ahead too"},
+      {"job.textproto --mode bounded --steps-ahead -1",
+       "flag --steps_ahead: got \"-1\", want a number from 0 to 1000000"},
+      {"job.textproto --mode sync --steps-ahead 4", "flag --steps_ahead: got \"4\", want it with mode bounded only"},
+      {"job.textproto --mode bounded --steps-ahead 4 --staleness 4",
+       "flag --staleness: got it and --steps-ahead, its new name"},
+      {"job.textproto --mode bounded --staleness=", "flag --staleness: got \"\""},
       {"job.textproto --workers 2 --quorum 3", "flag --quorum: got \"3\", want a number from 1 to 2"},
       {"job.textproto --local_steps 4", "flag --local_steps: got \"4\", want it with mode local_sgd only"},
       {"job.textproto --codec zip",

@@ -15,12 +15,6 @@ namespace {
 constexpr int kMaxBarColumns = 40;
 constexpr int kMinBarColumns = 8;
 
-uint64_t CountSteps(const v1::JobProgress& progress, uint64_t examples_per_step) {
-  if (examples_per_step == 0 || progress.epochs() == 0) return 0;
-  const uint64_t per_epoch = progress.total_examples() / progress.epochs();
-  return (per_epoch + examples_per_step - 1) / examples_per_step * progress.epochs();
-}
-
 std::string Bar(double share, int columns, bool rich) {
   const int full = std::clamp(static_cast<int>(share * columns), 0, columns);
   std::string bar = rich ? "\x1b[36m" : "[";
@@ -33,20 +27,18 @@ std::string Bar(double share, int columns, bool rich) {
 }  // namespace
 
 ProgressDisplay::ProgressDisplay(Options options, std::ostream* out, const Clock* clock)
-    : options_(std::move(options)), out_(out), clock_(clock) {}
+    : options_(std::move(options)), out_(out), clock_(clock), metrics_(options_.metrics) {}
 
 void ProgressDisplay::Update(const v1::JobProgress& progress) {
   if (finished_) return;
   PrintNotices(progress);
-  if (progress.last_evaluation().epoch() > evaluated_epoch_) {
-    evaluated_epoch_ = progress.last_evaluation().epoch();
-    PrintEvaluation(progress.last_evaluation(), progress.epochs());
-  }
-  text_ = Describe(progress);
+  PrintEpochs();
+  // Examples lost with a worker are trained on, and counted, again.
   share_ =
       progress.total_examples() == 0
           ? 0
           : std::min(1.0, static_cast<double>(progress.examples()) / static_cast<double>(progress.total_examples()));
+  text_ = Describe(progress);
   const absl::Time now = clock_->Now();
   if (options_.in_place) {
     Draw();
@@ -64,6 +56,7 @@ void ProgressDisplay::PrintLine(absl::string_view line) {
 }
 
 void ProgressDisplay::Finish() {
+  if (!finished_) PrintEpochs();
   Erase();
   out_->flush();
   finished_ = true;
@@ -78,43 +71,47 @@ void ProgressDisplay::PrintNotices(const v1::JobProgress& progress) {
   notices_shown_ = std::max(notices_shown_, progress.notices_made());
 }
 
-void ProgressDisplay::PrintEvaluation(const v1::Evaluation& evaluation, uint32_t epochs) {
-  std::string line = absl::StrFormat("epoch %d/%d done  step %d  test loss %.4g", evaluation.epoch(), epochs,
-                                     evaluation.step(), evaluation.loss());
-  if (evaluation.has_accuracy()) absl::StrAppendFormat(&line, "  test accuracy %.4f", evaluation.accuracy());
-  PrintLine(line);
+void ProgressDisplay::PrintEpochs() {
+  if (options_.metrics.empty()) return;
+  const Metrics lines = metrics_.Next();
+  // A test line precedes the line of its epoch.
+  for (const TestMetrics& test : lines.test) evaluations_[test.epoch] = test;
+  for (const EpochMetrics& epoch : lines.epochs) {
+    std::string line = absl::StrFormat("epoch %d/%d done  train loss %.4g", epoch.epoch,
+                                       std::max(options_.epochs, epoch.epoch), epoch.train_loss);
+    if (const auto test = evaluations_.find(epoch.epoch); test != evaluations_.end()) {
+      absl::StrAppendFormat(&line, "  test loss %.4g", test->second.loss);
+      if (test->second.accuracy.has_value()) {
+        absl::StrAppendFormat(&line, "  test accuracy %.4f", *test->second.accuracy);
+      }
+      evaluations_.erase(test);
+    }
+    PrintLine(absl::StrCat(line, "  ", FormatCount(epoch.samples_per_second), " samples/s"));
+  }
 }
 
 std::string ProgressDisplay::Describe(const v1::JobProgress& progress) const {
   if (progress.state() == v1::JOB_STATE_GATHERING || progress.state() == v1::JOB_STATE_UNSPECIFIED) {
     return "starting";
   }
-  // The coordinator counts epochs from 0.
-  const uint32_t epoch = std::min(progress.epoch() + 1, std::max(progress.epochs(), 1u));
-  std::string text = absl::StrFormat("epoch %d/%d  step %d", epoch, progress.epochs(), progress.step());
-  const uint64_t steps = CountSteps(progress, options_.examples_per_step);
-  if (steps >= progress.step() && steps > 0) absl::StrAppend(&text, "/", steps);
-  absl::StrAppendFormat(&text, "  loss %.3f", progress.train_loss());
-  if (progress.last_evaluation().has_accuracy()) {
-    absl::StrAppendFormat(&text, "  test %.3f", progress.last_evaluation().accuracy());
-  }
-  absl::StrAppend(&text, "  ", FormatCount(progress.samples_per_second()), " samples/s");
-  // May be negative: examples lost with a worker are trained on, and counted, again.
-  const double left =
-      std::max(0.0, static_cast<double>(progress.total_examples()) - static_cast<double>(progress.examples()));
+  std::string text =
+      absl::StrFormat("%.0f%%  epoch %d/%d", std::floor(100 * share_),
+                      std::min(progress.epoch() + 1, std::max(progress.epochs(), 1u)), progress.epochs());
+  if (progress.line().examples() == 0) return text;
+  const double left = (1 - share_) * static_cast<double>(progress.total_examples());
   absl::StrAppend(&text, "  eta ", FormatClock(absl::Seconds(left / progress.samples_per_second())));
+  absl::StrAppendFormat(&text, "  last %s examples: loss %.4g, %s/s", FormatCount(progress.line().examples()),
+                        progress.train_loss(), FormatCount(progress.samples_per_second()));
   return text;
 }
 
 void ProgressDisplay::Draw() {
   // Leave the last column free: some terminals wrap as soon as it is written.
   const int width = std::max(options_.width() - 1, 1);
-  const int percent = static_cast<int>(100 * share_);
-  const std::string head = absl::StrFormat(" %3d%%  ", percent);
-  const int room = width - static_cast<int>(head.size() + text_.size()) - (options_.rich ? 0 : 2);
+  const int room = width - static_cast<int>(2 + text_.size()) - (options_.rich ? 0 : 2);
   std::string line;
   if (room >= kMinBarColumns) {
-    line = absl::StrCat(Bar(share_, std::min(room, kMaxBarColumns), options_.rich), head, text_);
+    line = absl::StrCat(Bar(share_, std::min(room, kMaxBarColumns), options_.rich), "  ", text_);
   } else {
     line = text_.substr(0, width);
   }

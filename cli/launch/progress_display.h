@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <ostream>
 #include <string>
@@ -11,6 +12,7 @@
 #include "absl/time/time.h"
 #include "ballast/v1/coordinator_service.pb.h"
 #include "common/concurrency/clock.h"
+#include "common/run/metrics.h"
 
 namespace ballast {
 
@@ -27,21 +29,24 @@ class ProgressDisplay {
     std::function<int()> width = [] { return 80; };
     // Interval between plain lines.
     absl::Duration interval = absl::Seconds(3);
-    // Examples per step over all workers, from which the number of steps is computed; 0: unknown.
-    uint64_t examples_per_step = 0;
+    // Epochs of the job.
+    int64_t epochs = 0;
+    // The run's metrics.jsonl, which says when an epoch is done; empty: no lines about epochs.
+    std::string metrics;
   };
   ProgressDisplay(Options options, std::ostream* out, const Clock* clock);
 
   void Update(const v1::JobProgress& progress);
   // `line` has no newline.
   void PrintLine(absl::string_view line);
-  // Erases the bar; later updates show nothing.
+  // Prints the last epochs and erases the bar; later updates show nothing.
   void Finish();
 
  private:
   // Prints the coordinator's notices about members since the last update.
   void PrintNotices(const v1::JobProgress& progress);
-  void PrintEvaluation(const v1::Evaluation& evaluation, uint32_t epochs);
+  // Prints the epochs that the metrics have ended since the previous call.
+  void PrintEpochs();
   std::string Describe(const v1::JobProgress& progress) const;
   void Draw();
   void Erase();
@@ -55,7 +60,9 @@ class ProgressDisplay {
   std::string text_;
   double share_ = 0;
   std::optional<absl::Time> last_line_;
-  uint32_t evaluated_epoch_ = 0;
+  MetricsTail metrics_;
+  // Evaluations of epochs whose line is still to come.
+  std::map<int64_t, TestMetrics> evaluations_;
   uint64_t notices_shown_ = 0;
 };
 

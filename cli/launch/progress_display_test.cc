@@ -2,20 +2,30 @@
 #include "cli/launch/progress_display.h"
 
 #include <cmath>
+#include <filesystem>
 #include <sstream>
 
+#include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 
 namespace ballast {
 namespace {
 
+using ::testing::StartsWith;
+
 v1::JobProgress Halfway() {
   v1::JobProgress progress;
   EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(
       "state: JOB_STATE_RUNNING epoch: 1 epochs: 5 step: 940 examples: 120000 total_examples: 300000 "
-      "train_loss: 0.4121 samples_per_second: 21400",
+      "train_loss: 0.4121 samples_per_second: 21400 line { examples: 1280 }",
       &progress));
+  return progress;
+}
+
+v1::JobProgress Starting() {
+  v1::JobProgress progress;
+  progress.set_state(v1::JOB_STATE_GATHERING);
   return progress;
 }
 
@@ -26,36 +36,59 @@ class ProgressDisplayTest : public ::testing::Test {
 };
 
 TEST_F(ProgressDisplayTest, PrintsAPlainLineEveryThreeSecondsElsewhere) {
-  ProgressDisplay display({.examples_per_step = 128}, &out_, &clock_);
+  ProgressDisplay display({}, &out_, &clock_);
   display.Update(Halfway());
   clock_.Advance(absl::Seconds(2));
   display.Update(Halfway());
-  EXPECT_EQ(out_.str(), "epoch 2/5  step 940/2345  loss 0.412  21,400 samples/s  eta 0:09\n");
+  EXPECT_EQ(out_.str(), "40%  epoch 2/5  eta 0:09  last 1,280 examples: loss 0.4121, 21,400/s\n");
   clock_.Advance(absl::Seconds(1));
   display.Update(Halfway());
   EXPECT_EQ(out_.str().size(), 2 * (out_.str().find('\n') + 1));
 }
 
-TEST_F(ProgressDisplayTest, PrintsEachEvaluationOnce) {
-  ProgressDisplay display({}, &out_, &clock_);
+TEST_F(ProgressDisplayTest, WithoutALineThereIsNoLossYet) {
   v1::JobProgress progress = Halfway();
-  progress.mutable_last_evaluation()->set_epoch(1);
-  progress.mutable_last_evaluation()->set_step(469);
-  progress.mutable_last_evaluation()->set_loss(0.3712);
-  progress.mutable_last_evaluation()->set_accuracy(0.8713);
+  progress.clear_line();
+  ProgressDisplay display({}, &out_, &clock_);
   display.Update(progress);
+  EXPECT_EQ(out_.str(), "40%  epoch 2/5\n");
+}
+
+TEST_F(ProgressDisplayTest, ExamplesThatAreCountedAgainDoNotExceedTheWhole) {
+  v1::JobProgress progress = Halfway();
+  progress.set_examples(300001);
+  ProgressDisplay display({}, &out_, &clock_);
   display.Update(progress);
+  EXPECT_THAT(out_.str(), StartsWith("100%  epoch 2/5  eta 0:00  "));
+}
+
+TEST_F(ProgressDisplayTest, PrintsEachEpochWithItsEvaluation) {
+  const std::string path = testing::TempDir() + "/progress_display_metrics";
+  std::filesystem::remove(path);
+  ProgressDisplay display({.epochs = 12, .metrics = path}, &out_, &clock_);
+  display.Update(Starting());
+  MetricsWriter writer = MetricsWriter::Open(path).value();
+  ASSERT_TRUE(writer.Write(TestMetrics{.epoch = 1, .loss = 0.3712, .accuracy = 0.8713}).ok());
+  display.Update(Starting());
+  ASSERT_TRUE(writer.Write(EpochMetrics{.epoch = 1, .train_loss = 0.5, .samples_per_second = 21400}).ok());
+  ASSERT_TRUE(writer.Write(TestMetrics{.epoch = 3, .loss = 0.25}).ok());
+  ASSERT_TRUE(writer.Write(EpochMetrics{.epoch = 2, .train_loss = 0.25, .samples_per_second = 21000}).ok());
+  display.Update(Starting());
+  ASSERT_TRUE(writer.Write(EpochMetrics{.epoch = 3, .train_loss = 0.125, .samples_per_second = 20000}).ok());
+  display.Finish();
   EXPECT_EQ(out_.str(),
-            "epoch 1/5 done  step 469  test loss 0.3712  test accuracy 0.8713\n"
-            "epoch 2/5  step 940  loss 0.412  test 0.871  21,400 samples/s  eta 0:09\n");
+            "starting\n"
+            "epoch 1/12 done  train loss 0.5  test loss 0.3712  test accuracy 0.8713  21,400 samples/s\n"
+            "epoch 2/12 done  train loss 0.25  21,000 samples/s\n"
+            "epoch 3/12 done  train loss 0.125  test loss 0.25  20,000 samples/s\n");
 }
 
 TEST_F(ProgressDisplayTest, DrawsOneLineInPlace) {
   ProgressDisplay display({.in_place = true, .width = [] { return 100; }}, &out_, &clock_);
   display.Update(Halfway());
   EXPECT_EQ(out_.str(),
-            "\r\x1b[K[############...................]  40%  "
-            "epoch 2/5  step 940  loss 0.412  21,400 samples/s  eta 0:09");
+            "\r\x1b[K[##########.................]  "
+            "40%  epoch 2/5  eta 0:09  last 1,280 examples: loss 0.4121, 21,400/s");
 }
 
 TEST_F(ProgressDisplayTest, NeverFillsTheTerminalsLastColumn) {
@@ -72,7 +105,7 @@ TEST_F(ProgressDisplayTest, TakesTheBarAwayForOtherLines) {
   display.Update(Halfway());
   out_.str("");
   display.PrintLine("hello");
-  EXPECT_EQ(out_.str(), "\r\x1b[Khello\n\r\x1b[Kepoch 2/5  step 940");
+  EXPECT_EQ(out_.str(), "\r\x1b[Khello\n\r\x1b[K40%  epoch 2/5  eta ");
   out_.str("");
   display.Finish();
   display.Update(Halfway());
@@ -82,9 +115,7 @@ TEST_F(ProgressDisplayTest, TakesTheBarAwayForOtherLines) {
 
 TEST_F(ProgressDisplayTest, SaysThatItStartsUntilAllAreThere) {
   ProgressDisplay display({}, &out_, &clock_);
-  v1::JobProgress progress;
-  progress.set_state(v1::JOB_STATE_GATHERING);
-  display.Update(progress);
+  display.Update(Starting());
   EXPECT_EQ(out_.str(), "starting\n");
 }
 

@@ -16,6 +16,8 @@ namespace ballast {
 namespace {
 
 constexpr int kTicks = 5;
+// 1, 2 and 5 of three decades.
+constexpr size_t kMaxLogarithmicTicks = 9;
 
 // Returns the multiple (1, 2 or 5) of a power of ten that divides `span` into about kTicks pieces.
 double NiceStep(double span, AxisFormat format) {
@@ -68,16 +70,25 @@ ChartScale ChartScale::Rounded(double low, double high, AxisFormat format) {
 ChartScale ChartScale::Logarithmic(double low, double high, AxisFormat format) {
   ChartScale scale(low * 0.9, high * 1.1, format);
   scale.logarithmic_ = true;
-  const int first = static_cast<int>(std::floor(std::log10(low)));
-  const int last = static_cast<int>(std::ceil(std::log10(high)));
-  const int decades = std::max(1, last - first);
-  const int every = std::max(1, decades / kTicks);
-  for (int power = first; power <= last; power += every) {
-    for (double factor : {1.0, 2.0, 5.0}) {
-      if (factor > 1 && decades > 2) break;
-      const double tick = factor * std::pow(10, power);
-      if (tick >= scale.low_ && tick <= scale.high_) scale.ticks_.push_back(tick);
+  const int first = static_cast<int>(std::floor(std::log10(scale.low_)));
+  const int last = static_cast<int>(std::floor(std::log10(scale.high_)));
+  const auto place = [&](const std::vector<double>& factors, int every) {
+    scale.ticks_.clear();
+    for (int power = first; power <= last; power += every) {
+      for (double factor : factors) {
+        const double tick = factor * std::pow(10, power);
+        if (tick >= scale.low_ && tick <= scale.high_) scale.ticks_.push_back(tick);
+      }
     }
+  };
+  place({1, 2, 5}, 1);
+  if (scale.ticks_.size() > kMaxLogarithmicTicks) place({1}, std::max(1, (last - first) / kTicks));
+  // Too little is spanned for a logarithm to matter.
+  if (scale.ticks_.size() >= 3) return scale;
+  const double step = NiceStep((scale.high_ - scale.low_) / 2, AxisFormat::kNumber);
+  scale.ticks_.clear();
+  for (double tick = std::ceil(scale.low_ / step) * step; tick <= scale.high_; tick += step) {
+    scale.ticks_.push_back(tick);
   }
   return scale;
 }
@@ -263,7 +274,8 @@ class Plot {
   const ChartScale y_;
 };
 
-std::string LastValue(const LineChart& chart, const ChartSeries& series) {
+std::string LegendFigure(const LineChart& chart, const ChartSeries& series) {
+  if (!series.figure.empty()) return HtmlText(series.figure);
   for (auto point = series.points.rbegin(); point != series.points.rend(); ++point) {
     if (!Drawable(*point, chart.logarithmic)) continue;
     return chart.y_format == AxisFormat::kPercent ? PercentText(point->y) : ValueText(point->y);
@@ -279,7 +291,7 @@ std::string Caption(const LineChart& chart) {
     if (series.faint) continue;
     absl::StrAppend(&html, "<button type=\"button\" aria-pressed=\"true\" data-color=\"", series.color,
                     "\"><i class=\"swatch c", series.color, "\"></i>", HtmlText(series.name), " <b>",
-                    LastValue(chart, series), "</b></button>");
+                    LegendFigure(chart, series), "</b></button>");
   }
   return absl::StrCat(html, "</span></figcaption>\n");
 }

@@ -9,7 +9,7 @@ namespace ballast {
 // The number format of an axis.
 enum class AxisFormat { kNumber, kWhole, kPercent };
 
-// Maps an axis's values to 0..1 and places its ticks: a few, at 1, 2 or 5 times a power of ten.
+// Maps an axis's values to 0..1 and places its ticks: a few, at 1, 2 or 5 times a power of ten, or equal steps apart.
 // Thread safety: immutable.
 class ChartScale {
  public:
@@ -17,7 +17,7 @@ class ChartScale {
   static ChartScale Exact(double low, double high, AxisFormat format);
   // The scale ends at the ticks around the data.
   static ChartScale Rounded(double low, double high, AxisFormat format);
-  // A logarithmic scale; 0 < low.
+  // A logarithmic scale, with at least three ticks if the data spans more than a few per cent; 0 < low.
   static ChartScale Logarithmic(double low, double high, AxisFormat format);
 
   // Returns 0 at low() and 1 at high(), values beyond 0..1 outside of these, and NaN if a logarithm is undefined.
@@ -56,6 +56,8 @@ struct ChartSeries {
   bool faint = false;
   // Draws a dot on each point.
   bool dots = false;
+  // The figure in the legend; empty: the last finite value.
+  std::string figure;
   // In ascending order of x.
   std::vector<ChartPoint> points;
 };

@@ -72,6 +72,18 @@ TEST(ChartScaleTest, LogarithmicOfLittleSpanHasTicksBetweenDecades) {
               ElementsAre("0.1", "0.2", "0.5", "1", "2"));
 }
 
+TEST(ChartScaleTest, LogarithmicHasAtLeastThreeTicks) {
+  EXPECT_THAT(Labels(ChartScale::Logarithmic(0.05, 1.1, AxisFormat::kNumber)),
+              ElementsAre("0.05", "0.1", "0.2", "0.5", "1"));
+  for (double low : {1e-9, 0.0013, 0.05, 0.3, 0.9, 3.0, 700.0}) {
+    for (double factor : {1.0, 1.5, 3.0, 20.0, 50.0, 1000.0, 3000.0, 1e6, 1e40}) {
+      const ChartScale scale = ChartScale::Logarithmic(low, low * factor, AxisFormat::kNumber);
+      EXPECT_GE(scale.ticks().size(), 3) << low << " " << factor;
+      EXPECT_LE(scale.ticks().size(), 11) << low << " " << factor;
+    }
+  }
+}
+
 TEST(ChartScaleTest, HugeAndTinyAndNeighbouringValuesHaveFewTicksToo) {
   for (auto [low, high] : {std::pair(-1e150, 1e150), {0.0, 5e-310}, {1e15, 1e15 + 2}, {-3.0, 1e12}}) {
     for (AxisFormat format : {AxisFormat::kNumber, AxisFormat::kWhole, AxisFormat::kPercent}) {
@@ -117,6 +129,12 @@ TEST(LineChartTest, LegendQuotesTheLastFiniteValue) {
   LineChart chart = Chart({{0, 0.5}, {1, 0.875}});
   chart.y_format = AxisFormat::kPercent;
   EXPECT_THAT(RenderLineChart(chart), HasSubstr("train <b>87.50%</b>"));
+}
+
+TEST(LineChartTest, LegendQuotesTheFigureOfTheSeries) {
+  LineChart chart = Chart({{0, 1}, {1, 0.25}});
+  chart.series[0].figure = "0.5 in epoch 2 & 3";
+  EXPECT_THAT(RenderLineChart(chart), HasSubstr("train <b>0.5 in epoch 2 &amp; 3</b>"));
 }
 
 TEST(LineChartTest, APointThatIsNotFiniteInterruptsTheLine) {

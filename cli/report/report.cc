@@ -41,14 +41,14 @@ std::string Badge(const ReportContent& content) {
   return "<span class=\"badge good\">finished</span>";
 }
 
-// Returns text such as "bounded, staleness 4, codec int8".
+// Returns text such as "bounded, steps ahead 4, codec int8".
 std::string ModeText(const Summary& summary) {
   std::string text = summary.mode;
   const auto add = [&](absl::string_view name, const std::optional<double>& number) {
     if (number.has_value()) absl::StrAppend(&text, ", ", name, " ", ValueText(*number));
   };
   add("quorum", summary.quorum);
-  add("staleness", summary.staleness_bound);
+  add("steps ahead", summary.steps_ahead);
   add("local steps", summary.local_steps);
   if (!summary.codec.empty() && summary.codec != "fp32") absl::StrAppend(&text, ", codec ", summary.codec);
   if (!summary.precision.empty() && summary.precision != "fp32") {
@@ -119,7 +119,10 @@ Summary SummaryOf(const ReportContent& content, const std::vector<EpochRow>& row
   for (const EpochRow& row : rows) {
     summary.steps = std::max(summary.steps, row.step);
     summary.seconds += row.seconds;
-    if (row.train_loss.has_value()) summary.train_loss = *row.train_loss;
+    if (row.train_loss.has_value()) {
+      summary.train_loss = *row.train_loss;
+      summary.train_loss_epoch = row.epoch;
+    }
     if (row.test_loss.has_value()) summary.test_loss = row.test_loss;
     if (row.test_accuracy.has_value()) summary.test_accuracy = row.test_accuracy;
     if (row.test_loss.has_value()) summary.epochs = row.epoch;
@@ -138,6 +141,9 @@ std::string BestEpoch(const std::vector<EpochRow>& rows) {
   return absl::StrCat("best ", PercentText(*best->test_accuracy), ", epoch ", best->epoch);
 }
 
+// An earlier release did not say which epoch.
+std::string EpochText(int64_t epoch) { return epoch == 0 ? "the last epoch" : absl::StrCat("epoch ", epoch); }
+
 std::string Figures(const ReportContent& content, const std::vector<EpochRow>& rows) {
   if (!content.summary.has_value() && rows.empty()) return "";
   const Summary summary = SummaryOf(content, rows);
@@ -148,12 +154,15 @@ std::string Figures(const ReportContent& content, const std::vector<EpochRow>& r
     absl::StrAppend(&html, Figure("Test loss", ValueText(*summary.test_loss), "after the last epoch"));
   }
   const bool both_losses = summary.test_accuracy.has_value() && summary.test_loss.has_value();
-  absl::StrAppend(&html, Figure("Train loss", ValueText(summary.train_loss),
-                                both_losses ? absl::StrCat("test ", ValueText(*summary.test_loss)) : ""));
+  absl::StrAppend(&html,
+                  Figure("Train loss", ValueText(summary.train_loss),
+                         absl::StrCat("mean over ", EpochText(summary.train_loss_epoch),
+                                      both_losses ? absl::StrCat("; test ", ValueText(*summary.test_loss)) : "")));
   absl::StrAppend(&html, Figure("Training time", DurationText(summary.seconds),
-                                absl::StrCat(Plural(summary.epochs, "epoch"), ", ", Plural(summary.steps, "step"))));
+                                absl::StrCat(Plural(summary.epochs, "epoch"), ", ", Plural(summary.steps, "step"),
+                                             summary.workers > 1 ? " of the furthest worker" : "")));
   absl::StrAppend(&html, Figure("Samples per second", ValueText(summary.samples_per_second),
-                                absl::StrCat(Plural(summary.examples, "example"), " seen")));
+                                absl::StrCat(Plural(summary.examples, "example"), " in all of the training time")));
   if (const MemoryBytes& memory = summary.memory; memory.total() > 0) {
     const std::string text = MemoryText(memory);
     absl::StrAppend(&html, Figure("Memory of worker 0", BytesText(memory.total()), text.substr(text.find(": ") + 2)));
@@ -161,10 +170,10 @@ std::string Figures(const ReportContent& content, const std::vector<EpochRow>& r
   return absl::StrCat(html, "</dl>\n");
 }
 
-std::string Charts(const Metrics& metrics) {
+std::string Charts(const Metrics& metrics, const std::optional<Summary>& summary) {
   if (metrics.train.empty() && metrics.test.empty()) return "";
   std::string html = "<div class=\"charts\">\n";
-  for (const LineChart& chart : ReportCharts(metrics)) absl::StrAppend(&html, RenderLineChart(chart));
+  for (const LineChart& chart : ReportCharts(metrics, summary)) absl::StrAppend(&html, RenderLineChart(chart));
   return absl::StrCat(html, "</div>\n");
 }
 
@@ -213,7 +222,7 @@ std::string RenderReport(const ReportContent& content) {
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<link rel=\"icon\" href=\"data:,\">\n",
       "<title>", HtmlText(Title(content)), " · Ballast</title>\n<style>\n", kReportCss,
       "</style>\n</head>\n<body>\n<main>\n", Header(content), Notes(content), Figures(content, rows),
-      Charts(content.metrics), content.summary.has_value() ? RenderExchangeCard(*content.summary) : "",
+      Charts(content.metrics, content.summary), content.summary.has_value() ? RenderExchangeCard(*content.summary) : "",
       RenderEpochTable(rows), JobText(content.job_text), Footer(content), "</main>\n<script>\n", kReportJs,
       "</script>\n</body>\n</html>\n");
 }

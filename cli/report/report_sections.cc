@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -16,6 +17,7 @@ namespace {
 constexpr size_t kSmoothFrom = 30;
 // If the loss falls by more than this factor, a logarithmic axis is needed to show its end.
 constexpr double kLogarithmicFrom = 20;
+constexpr char kStepLabel[] = "step of the furthest worker";
 
 template <typename Line, typename Number>
 std::vector<ChartPoint> Points(const std::vector<Line>& lines, Number Line::*x, double Line::*y) {
@@ -25,16 +27,22 @@ std::vector<ChartPoint> Points(const std::vector<Line>& lines, Number Line::*x, 
 }
 
 // Adds the raw values and, if there are enough points, their smoothed mean.
-void AddSmoothed(std::string name, int color, std::vector<ChartPoint> points, LineChart& chart) {
+void AddSmoothed(std::string name, std::string figure, int color, std::vector<ChartPoint> points, LineChart& chart) {
   if (points.empty()) return;
+  chart.subtitle += " since the previous point";
   if (points.size() < kSmoothFrom) {
-    chart.series.push_back({.name = name, .color = color, .points = std::move(points)});
+    chart.series.push_back({.name = name, .color = color, .figure = std::move(figure), .points = std::move(points)});
     return;
   }
+  chart.subtitle += ", smoothed";
   std::vector<ChartPoint> smoothed = Smoothed(points);
   chart.series.push_back({.name = "raw", .color = color, .faint = true, .points = std::move(points)});
-  chart.series.push_back({.name = std::move(name), .color = color, .points = std::move(smoothed)});
+  chart.series.push_back(
+      {.name = std::move(name), .color = color, .figure = std::move(figure), .points = std::move(smoothed)});
 }
+
+// Returns "0.25 in epoch 3".
+std::string InEpoch(double value, int64_t epoch) { return absl::StrCat(ValueText(value), " in epoch ", epoch); }
 
 bool FallsFar(const LineChart& chart) {
   double low = INFINITY;
@@ -51,15 +59,20 @@ bool FallsFar(const LineChart& chart) {
 
 LineChart LossChart(const Metrics& metrics) {
   LineChart chart = {.title = "Loss",
-                     .subtitle = "mean over a batch",
-                     .x_label = "step",
+                     .subtitle = "mean over the examples",
+                     .x_label = kStepLabel,
                      .x_format = AxisFormat::kWhole,
                      .wide = true};
-  AddSmoothed("train", 1, Points(metrics.train, &TrainMetrics::step, &TrainMetrics::loss), chart);
+  std::string figure;
+  for (const EpochRow& row : EpochRows(metrics)) {
+    if (row.train_loss.has_value()) figure = InEpoch(*row.train_loss, row.epoch);
+  }
+  AddSmoothed("train", figure, 1, Points(metrics.train, &TrainMetrics::step, &TrainMetrics::loss), chart);
   if (!metrics.test.empty()) {
     chart.series.push_back({.name = "test",
                             .color = 2,
                             .dots = true,
+                            .figure = InEpoch(metrics.test.back().loss, metrics.test.back().epoch),
                             .points = Points(metrics.test, &TestMetrics::step, &TestMetrics::loss)});
   }
   chart.logarithmic = FallsFar(chart);
@@ -81,12 +94,17 @@ LineChart AccuracyChart(const Metrics& metrics) {
   return chart;
 }
 
-LineChart TrainChart(const Metrics& metrics, LineChart chart, int color, double TrainMetrics::*field) {
+// `whole` is the figure of the whole run, if it is known.
+LineChart TrainChart(const Metrics& metrics, LineChart chart, int color, double TrainMetrics::*field,
+                     const std::optional<double>& whole) {
   chart.y_from_zero = true;
   std::vector<ChartPoint> points = Points(metrics.train, &TrainMetrics::step, field);
   const auto visible = [](const ChartPoint& point) { return std::isfinite(point.y) && point.y != 0; };
-  if (std::any_of(points.begin(), points.end(), visible))
-    AddSmoothed(points.size() < kSmoothFrom ? "measured" : "smoothed", color, points, chart);
+  const std::string figure = !whole.has_value()                       ? ""
+                             : chart.y_format == AxisFormat::kPercent ? PercentText(*whole)
+                                                                      : ValueText(*whole);
+  const std::string name = whole.has_value() ? "whole run" : "newest point";
+  if (std::any_of(points.begin(), points.end(), visible)) AddSmoothed(name, figure, color, points, chart);
   return chart;
 }
 
@@ -119,20 +137,24 @@ std::vector<ChartPoint> Smoothed(const std::vector<ChartPoint>& points) {
   return smoothed;
 }
 
-std::vector<LineChart> ReportCharts(const Metrics& metrics) {
-  const LineChart by_step = {.x_label = "step", .x_format = AxisFormat::kWhole};
+std::vector<LineChart> ReportCharts(const Metrics& metrics, const std::optional<Summary>& summary) {
+  const LineChart by_step = {.x_label = kStepLabel, .x_format = AxisFormat::kWhole};
   std::vector<LineChart> charts = {LossChart(metrics), AccuracyChart(metrics)};
   const auto add = [&](const char* title, const char* subtitle, AxisFormat format, int color,
-                       double TrainMetrics::*field) {
+                       double TrainMetrics::*field, double Summary::*whole) {
     LineChart chart = by_step;
     chart.title = title;
     chart.subtitle = subtitle;
     chart.y_format = format;
-    charts.push_back(TrainChart(metrics, std::move(chart), color, field));
+    charts.push_back(TrainChart(metrics, std::move(chart), color, field,
+                                summary.has_value() ? std::make_optional((*summary).*whole) : std::nullopt));
   };
-  add("Throughput", "samples per second", AxisFormat::kNumber, 3, &TrainMetrics::samples_per_second);
-  add("Staleness", "updates, pull to push", AxisFormat::kNumber, 4, &TrainMetrics::staleness);
-  add("Waiting", "share of each step", AxisFormat::kPercent, 4, &TrainMetrics::wait_share);
+  add("Throughput", "samples per second", AxisFormat::kNumber, 3, &TrainMetrics::samples_per_second,
+      &Summary::samples_per_second);
+  add("Staleness", "updates from pull to apply, mean over the pushes", AxisFormat::kNumber, 4, &TrainMetrics::staleness,
+      &Summary::mean_staleness);
+  add("Waiting", "for servers, share of the workers' time", AxisFormat::kPercent, 4, &TrainMetrics::wait_share,
+      &Summary::wait_share);
   if (LearningRateChanges(metrics)) {
     LineChart chart = by_step;
     chart.title = "Learning rate";
@@ -149,10 +171,10 @@ std::vector<LineChart> ReportCharts(const Metrics& metrics) {
 
 namespace {
 
-// Sums from which a row's means are computed.
+// Sums over the training lines of an epoch, from which its row's means are computed while it has no line of its own.
 struct Epoch {
   EpochRow row;
-  int64_t lines = 0;
+  double weight = 0;
   double loss = 0;
   double samples_per_second = 0;
   double end_seconds = 0;
@@ -168,9 +190,11 @@ std::vector<EpochRow> EpochRows(const Metrics& metrics) {
   std::map<int64_t, Epoch> epochs;
   for (const TrainMetrics& line : metrics.train) {
     Epoch& epoch = epochs[line.epoch];
-    ++epoch.lines;
-    epoch.loss += line.loss;
-    epoch.samples_per_second += line.samples_per_second;
+    // A file of an earlier release does not say over how many examples.
+    const double weight = static_cast<double>(std::max<int64_t>(line.over_examples, 1));
+    epoch.weight += weight;
+    epoch.loss += weight * line.loss;
+    epoch.samples_per_second += weight * line.samples_per_second;
     epoch.row.step = std::max(epoch.row.step, line.step);
     epoch.end_seconds = std::max(epoch.end_seconds, line.seconds);
   }
@@ -181,16 +205,24 @@ std::vector<EpochRow> EpochRows(const Metrics& metrics) {
     epoch.row.step = std::max(epoch.row.step, line.step);
     epoch.end_seconds = std::max(epoch.end_seconds, line.seconds);
   }
+  for (auto& [number, epoch] : epochs) {
+    if (epoch.weight == 0) continue;
+    epoch.row.train_loss = epoch.loss / epoch.weight;
+    epoch.row.samples_per_second = epoch.samples_per_second / epoch.weight;
+  }
+  for (const EpochMetrics& line : metrics.epochs) {
+    Epoch& epoch = epochs[line.epoch];
+    epoch.row.train_loss = line.train_loss;
+    epoch.row.samples_per_second = line.samples_per_second;
+    epoch.row.step = line.step;
+    epoch.end_seconds = line.seconds;
+  }
   std::vector<EpochRow> rows;
   double begin_seconds = 0;
   for (auto& [number, epoch] : epochs) {
     epoch.row.epoch = number;
     epoch.row.seconds = std::max(0.0, epoch.end_seconds - begin_seconds);
     begin_seconds = epoch.end_seconds;
-    if (epoch.lines > 0) {
-      epoch.row.train_loss = epoch.loss / epoch.lines;
-      epoch.row.samples_per_second = epoch.samples_per_second / epoch.lines;
-    }
     rows.push_back(epoch.row);
   }
   const auto best =
@@ -275,6 +307,14 @@ std::string RenderBars(absl::string_view title, absl::string_view subtitle, cons
   return absl::StrCat(html, "</table></div>\n");
 }
 
+// Returns "25.00%", "none of 40", or "unknown" if no server reported pulls.
+std::string HeldBackText(const Distribution& waits) {
+  const int64_t pulls = std::accumulate(waits.buckets.begin(), waits.buckets.end(), int64_t{0});
+  if (pulls == 0) return "unknown";
+  const int64_t held = pulls - waits.buckets[0];
+  return held == 0 ? absl::StrCat("none of ", CountText(pulls)) : PercentText(static_cast<double>(held) / pulls);
+}
+
 std::string Fact(absl::string_view name, const std::string& value) {
   return absl::StrCat("<tr><td>", name, "</td><td>", value, "</td></tr>\n");
 }
@@ -288,26 +328,32 @@ std::string RenderExchangeCard(const Summary& summary) {
   absl::StrAppend(
       &html, Fact("Gradients", absl::StrCat(BytesText(summary.bytes_sent), " as ", HtmlText(summary.codec))),
       Fact("Values", absl::StrCat(BytesText(summary.bytes_received), " as ", HtmlText(summary.value_codec))),
-      Fact("Worker 0 sent", absl::StrCat(BytesText(summary.bytes_sent_per_step), " per step")),
-      Fact("Worker 0 received", absl::StrCat(BytesText(summary.bytes_received_per_step), " per step")),
-      Fact("Worker 0 waited", PercentText(summary.wait_share)),
-      Fact("Staleness",
-           absl::StrCat("mean ", ValueText(summary.mean_staleness), ", maximum ", CountText(summary.max_staleness))),
+      Fact("A worker sent", absl::StrCat(BytesText(summary.bytes_sent_per_step), " per step")),
+      Fact("A worker received", absl::StrCat(BytesText(summary.bytes_received_per_step), " per step")),
+      Fact("Workers waited for servers", absl::StrCat(PercentText(summary.wait_share), " of their time")),
+      Fact("Pulls held back for other workers", HeldBackText(summary.wait_microseconds)),
+      Fact("Staleness of a push", absl::StrCat("mean ", ValueText(summary.mean_staleness), ", maximum ",
+                                               CountText(summary.max_staleness), " updates")),
       Fact("Late gradients dropped", CountText(summary.dropped)));
   if (summary.loss_scale.has_value()) {
-    absl::StrAppend(&html, Fact("Worker 0 skipped",
-                                absl::StrCat(CountText(summary.skipped_steps), " batches that overflowed; loss scale ",
-                                             ValueText(*summary.loss_scale))));
+    absl::StrAppend(
+        &html, Fact("Batches skipped", absl::StrCat(CountText(summary.skipped_steps), " that overflowed; loss scale ",
+                                                    ValueText(*summary.loss_scale), " of worker 0")));
   }
   absl::StrAppend(&html, "</table>\n");
+  const bool restarted = summary.server_seconds > 0 && summary.server_seconds < summary.seconds;
+  const std::string since =
+      restarted ? absl::StrCat("; the last ", DurationText(summary.server_seconds), ", since a server started again")
+                : "";
   // If all bars are 0, the table says enough.
   if (summary.staleness.max > 0) {
-    absl::StrAppend(&html, RenderBars("Staleness", "updates, pull to apply", StalenessBars(summary.staleness.buckets)));
+    absl::StrAppend(&html, RenderBars("Staleness", absl::StrCat("updates, per slice", since),
+                                      StalenessBars(summary.staleness.buckets)));
   }
   if (summary.wait_microseconds.max > 0) {
     const std::string subtitle =
         absl::StrCat("for other workers; mean ", MicrosecondsText(summary.wait_microseconds.mean), ", maximum ",
-                     MicrosecondsText(summary.wait_microseconds.max));
+                     MicrosecondsText(summary.wait_microseconds.max), since);
     absl::StrAppend(&html, RenderBars("Pull waits", subtitle, WaitBars(summary.wait_microseconds.buckets)));
   }
   return absl::StrCat(html, "</div>\n</section>\n");

@@ -13,8 +13,8 @@
 namespace ballast {
 
 // Returns the charts of a run: always the loss; accuracy, throughput, staleness, waiting and learning rate only if they
-// have something to show.
-std::vector<LineChart> ReportCharts(const Metrics& metrics);
+// have something to show. The figures in their legends are those of the summary: of the newest epoch, or the whole run.
+std::vector<LineChart> ReportCharts(const Metrics& metrics, const std::optional<Summary>& summary = std::nullopt);
 
 // Returns the mean over 1/80 of the points on either side, fewer near the start; gaps stay gaps.
 std::vector<ChartPoint> Smoothed(const std::vector<ChartPoint>& points);
@@ -26,7 +26,8 @@ struct EpochRow {
   int64_t step = 0;
   // Time since the end of the previous row.
   double seconds = 0;
-  // Means over the epoch's training lines; absent if there are none.
+  // From the epoch's line. Of an unfinished epoch: means over the examples of its training lines; absent if there are
+  // none.
   std::optional<double> train_loss;
   std::optional<double> samples_per_second;
   std::optional<double> test_loss;

@@ -87,11 +87,30 @@ TEST(ReportChartsTest, SmoothedKeepsAGapAGap) {
   EXPECT_EQ(smoothed[2].y, 4);
 }
 
+TEST(ReportChartsTest, LegendsHaveTheFiguresOfTheSummaryAndTheTable) {
+  Metrics metrics =
+      TrainLines(2, {.epoch = 3, .loss = 0.25, .samples_per_second = 90, .staleness = 4, .wait_share = 0.4});
+  metrics.epochs = {{.epoch = 3, .train_loss = 0.5}};
+  metrics.test = {{.epoch = 3, .loss = 1}};
+  const Summary summary = {.samples_per_second = 80, .mean_staleness = 1.5, .wait_share = 0.125};
+  const std::vector<LineChart> charts = ReportCharts(metrics, summary);
+  ASSERT_EQ(charts.size(), 4);
+  EXPECT_EQ(charts[0].subtitle, "mean over the examples since the previous point");
+  EXPECT_EQ(charts[0].series[0].figure, "0.5 in epoch 3");
+  EXPECT_EQ(charts[0].series[1].figure, "1 in epoch 3");
+  for (const auto& [chart, figure] : {std::pair(1, "80"), {2, "1.5"}, {3, "12.50%"}}) {
+    EXPECT_EQ(charts[chart].series[0].name, "whole run");
+    EXPECT_EQ(charts[chart].series[0].figure, figure);
+  }
+  EXPECT_EQ(ReportCharts(metrics)[1].series[0].name, "newest point") << "the run is not over";
+}
+
 Metrics TwoEpochs() {
   Metrics metrics;
-  metrics.train = {{.epoch = 1, .step = 10, .seconds = 1, .loss = 2, .samples_per_second = 100},
-                   {.epoch = 1, .step = 20, .seconds = 2, .loss = 1, .samples_per_second = 300},
-                   {.epoch = 2, .step = 30, .seconds = 4, .loss = 0.5, .samples_per_second = 250}};
+  metrics.train = {
+      {.epoch = 1, .step = 10, .seconds = 1, .over_examples = 100, .loss = 2, .samples_per_second = 100},
+      {.epoch = 1, .step = 20, .seconds = 2, .over_examples = 100, .loss = 1, .samples_per_second = 300},
+      {.epoch = 2, .step = 30, .seconds = 4, .over_examples = 100, .loss = 0.5, .samples_per_second = 250}};
   metrics.test = {{.epoch = 1, .step = 20, .seconds = 2.5, .loss = 1.25, .accuracy = 0.875},
                   {.epoch = 2, .step = 30, .seconds = 4.5, .loss = 0.75, .accuracy = 0.5}};
   return metrics;
@@ -107,6 +126,23 @@ TEST(EpochTableTest, RowHoldsTheMeansOfItsEpochAndItsOwnTime) {
   EXPECT_EQ(rows[0].test_accuracy, 0.875);
   EXPECT_EQ(rows[0].seconds, 2.5);
   EXPECT_EQ(rows[1].seconds, 2);
+}
+
+TEST(EpochTableTest, AnEpochsOwnLineCountsMoreThanItsTrainingLines) {
+  Metrics metrics = TwoEpochs();
+  metrics.epochs = {{.epoch = 1, .step = 21, .seconds = 3, .train_loss = 1.75, .samples_per_second = 70}};
+  const std::vector<EpochRow> rows = EpochRows(metrics);
+  EXPECT_EQ(rows[0].train_loss, 1.75);
+  EXPECT_EQ(rows[0].samples_per_second, 70);
+  EXPECT_EQ(rows[0].step, 21);
+  EXPECT_EQ(rows[0].seconds, 3);
+  EXPECT_EQ(rows[1].seconds, 1.5);
+}
+
+TEST(EpochTableTest, MeansOfAnUnfinishedEpochAreOverExamplesNotLines) {
+  Metrics metrics = TwoEpochs();
+  metrics.train[1].over_examples = 300;
+  EXPECT_EQ(EpochRows(metrics)[0].train_loss, 1.25);
 }
 
 TEST(EpochTableTest, EpochWithoutTrainingLinesHasNoMeans) {
@@ -155,9 +191,9 @@ TEST(ExchangeCardTest, TellsBytesWaitsAndStaleness) {
   const std::string html = RenderExchangeCard(Example());
   EXPECT_THAT(html, HasSubstr("<td>Gradients</td><td>3.0 MiB as int8</td>"));
   EXPECT_THAT(html, HasSubstr("<td>Values</td><td>12.0 MiB as fp32</td>"));
-  EXPECT_THAT(html, HasSubstr("<td>Worker 0 received</td><td>6.0 KiB per step</td>"));
-  EXPECT_THAT(html, HasSubstr("<td>Worker 0 waited</td><td>12.50%</td>"));
-  EXPECT_THAT(html, HasSubstr("<td>Staleness</td><td>mean 1.5, maximum 5</td>"));
+  EXPECT_THAT(html, HasSubstr("<td>A worker received</td><td>6.0 KiB per step</td>"));
+  EXPECT_THAT(html, HasSubstr("<td>Workers waited for servers</td><td>12.50% of their time</td>"));
+  EXPECT_THAT(html, HasSubstr("<td>Staleness of a push</td><td>mean 1.5, maximum 5 updates</td>"));
   EXPECT_THAT(html, HasSubstr("<td>Late gradients dropped</td><td>7</td>"));
 }
 
@@ -167,7 +203,27 @@ TEST(ExchangeCardTest, TellsOfSkippedBatchesWhereTheLossIsScaled) {
   summary.skipped_steps = 3;
   summary.loss_scale = 8192;
   EXPECT_THAT(RenderExchangeCard(summary),
-              HasSubstr("<td>Worker 0 skipped</td><td>3 batches that overflowed; loss scale 8,192</td>"));
+              HasSubstr("<td>Batches skipped</td><td>3 that overflowed; loss scale 8,192 of worker 0</td>"));
+}
+
+// Both may be: a pull takes time for transfer and update even if no other worker is waited for.
+TEST(ExchangeCardTest, WaitingForServersIsNotWaitingForOtherWorkers) {
+  Summary summary = Example();
+  EXPECT_THAT(RenderExchangeCard(summary), HasSubstr("<td>Pulls held back for other workers</td><td>25.00%</td>"));
+  summary.wait_microseconds = {{5707}, 0, 0};
+  const std::string html = RenderExchangeCard(summary);
+  EXPECT_THAT(html, HasSubstr("<td>Workers waited for servers</td><td>12.50% of their time</td>"));
+  EXPECT_THAT(html, HasSubstr("<td>Pulls held back for other workers</td><td>none of 5,707</td>"));
+  EXPECT_THAT(html, Not(HasSubstr("Pull waits")));
+}
+
+TEST(ExchangeCardTest, SaysSinceWhenAServerCounts) {
+  Summary summary = Example();
+  summary.seconds = summary.server_seconds = 60;
+  EXPECT_THAT(RenderExchangeCard(summary), Not(HasSubstr("since a server")));
+  summary.server_seconds = 12;
+  EXPECT_THAT(RenderExchangeCard(summary),
+              HasSubstr("updates, per slice; the last 12 s, since a server started again"));
 }
 
 TEST(ExchangeCardTest, ABarsLengthIsItsShareOfTheLongest) {

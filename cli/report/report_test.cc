@@ -39,6 +39,7 @@ ReportContent Example() {
                             .seconds = 92,
                             .samples_per_second = 13914,
                             .train_loss = 1.5,
+                            .train_loss_epoch = 1,
                             .test_loss = 0.5,
                             .test_accuracy = 0.875,
                             .memory = {.weights = 1 << 20, .gradients = 1 << 20, .activations = 2 << 20},
@@ -61,7 +62,9 @@ TEST_F(ReportPageTest, ShowsTheRunAndItsFigures) {
   EXPECT_THAT(html, HasSubstr("<span>async</span><span>2 servers</span><span>1 worker</span><span>cpu</span>"));
   EXPECT_THAT(html, HasSubstr("<dt>Test accuracy</dt><dd>87.50%</dd>"));
   EXPECT_THAT(html, HasSubstr("<dt>Training time</dt><dd>1 min 32 s</dd><dd class=\"more\">1 epoch, 20 steps</dd>"));
-  EXPECT_THAT(html, HasSubstr("<dt>Samples per second</dt><dd>13,914</dd>"));
+  EXPECT_THAT(html, HasSubstr("<dt>Train loss</dt><dd>1.5</dd><dd class=\"more\">mean over epoch 1; test 0.5</dd>"));
+  EXPECT_THAT(html, HasSubstr("<dt>Samples per second</dt><dd>13,914</dd><dd class=\"more\">1,280 examples in all of "
+                              "the training time</dd>"));
   EXPECT_THAT(html,
               HasSubstr("<dt>Memory of worker 0</dt><dd>4.0 MiB</dd><dd class=\"more\">weights 1.0 MiB, gradients "
                         "1.0 MiB, activations 2.0 MiB</dd>"));
@@ -70,11 +73,11 @@ TEST_F(ReportPageTest, ShowsTheRunAndItsFigures) {
 
 TEST_F(ReportPageTest, SaysInWhichModeAndWhatWentOverTheWire) {
   content_.summary->mode = "bounded";
-  content_.summary->staleness_bound = 4;
+  content_.summary->steps_ahead = 4;
   content_.summary->codec = "int8";
   content_.summary->bytes_sent = 2048;
   const std::string html = Html();
-  EXPECT_THAT(html, HasSubstr("<span>bounded, staleness 4, codec int8</span>"));
+  EXPECT_THAT(html, HasSubstr("<span>bounded, steps ahead 4, codec int8</span>"));
   EXPECT_THAT(html, HasSubstr("<h2>Between workers and servers</h2>"));
   EXPECT_THAT(html, HasSubstr("<td>2.0 KiB as int8</td>"));
 }

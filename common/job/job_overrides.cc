@@ -78,7 +78,7 @@ absl::Status SetMode(const JobOverrides& overrides, v1::Job& job) {
   } else if (mode == "async") {
     policy.mutable_async()->set_scale_by_staleness(scale);
   } else if (mode == "bounded") {
-    if (overrides.staleness.empty()) return WantNumber(mode, "staleness", "0 to 1000000");
+    if (overrides.steps_ahead.empty()) return WantNumber(mode, "steps_ahead", "0 to 1000000");
     policy.mutable_bounded()->set_scale_by_staleness(scale);
   } else if (mode == "local_sgd") {
     if (overrides.local_steps.empty()) return WantNumber(mode, "local_steps", "1 to 1000000");
@@ -100,12 +100,12 @@ absl::Status CheckMode(absl::string_view flag, const std::string& got, absl::str
 }
 
 absl::Status SetNumbers(const JobOverrides& overrides, uint32_t workers, v1::ConsistencyPolicy& policy) {
-  absl::Status status = CheckMode("staleness", overrides.staleness, "bounded", policy);
+  absl::Status status = CheckMode("steps_ahead", overrides.steps_ahead, "bounded", policy);
   status.Update(CheckMode("quorum", overrides.quorum, "sync", policy));
   status.Update(CheckMode("local_steps", overrides.local_steps, "local_sgd", policy));
   if (!status.ok()) return status;
-  if (!overrides.staleness.empty()) {
-    const absl::StatusOr<uint32_t> number = Number("staleness", overrides.staleness, 0, kMaxSteps);
+  if (!overrides.steps_ahead.empty()) {
+    const absl::StatusOr<uint32_t> number = Number("steps_ahead", overrides.steps_ahead, 0, kMaxSteps);
     if (!number.ok()) return number.status();
     policy.mutable_bounded()->set_steps_ahead(*number);
   }
@@ -202,7 +202,7 @@ std::string DescribeMode(const v1::Job& job) {
   const v1::ConsistencyPolicy& policy = job.policy();
   std::string text(KindName(policy));
   if (policy.sync().quorum() > 0) absl::StrAppend(&text, ", quorum ", policy.sync().quorum());
-  if (policy.has_bounded()) absl::StrAppend(&text, ", staleness ", policy.bounded().steps_ahead());
+  if (policy.has_bounded()) absl::StrAppend(&text, ", ", policy.bounded().steps_ahead(), " steps ahead");
   if (policy.has_local_sgd()) absl::StrAppend(&text, ", local steps ", policy.local_sgd().local_steps());
   const std::string gradients = EncodingName(job.codec().gradients()), values = EncodingName(job.codec().values());
   if (gradients != "fp32") absl::StrAppend(&text, ", codec ", gradients);

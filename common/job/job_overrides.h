@@ -14,7 +14,7 @@ struct JobOverrides {
   // "sync", "async", "bounded" or "local_sgd".
   std::string mode;
   // Requires mode bounded: 0 to 1000000.
-  std::string staleness;
+  std::string steps_ahead;
   // Requires mode sync: 1 to the number of workers.
   std::string quorum;
   // Requires mode local_sgd: 1 to 1000000.
@@ -38,7 +38,7 @@ struct OverrideFlag {
 };
 inline constexpr OverrideFlag kOverrideFlags[] = {
     {"mode", &JobOverrides::mode, "policy"},
-    {"staleness", &JobOverrides::staleness, "policy.bounded.steps_ahead"},
+    {"steps_ahead", &JobOverrides::steps_ahead, "policy.bounded.steps_ahead"},
     {"quorum", &JobOverrides::quorum, "policy.sync.quorum"},
     {"codec", &JobOverrides::codec, "codec.gradients,codec.values"},
     {"local_steps", &JobOverrides::local_steps, "policy.local_sgd.local_steps"},
@@ -60,7 +60,7 @@ absl::StatusOr<v1::Job> ResolveJob(const std::string& path, const JobOverrides& 
 // Returns the nonempty overrides as command-line words: {"--mode", "async"}.
 std::vector<std::string> ToFlags(const JobOverrides& overrides);
 
-// Text for people: "sync, quorum 3", "bounded, staleness 4, codec int8"; omits codecs and precision of fp32.
+// Text for people: "sync, quorum 3", "bounded, 4 steps ahead, codec int8"; omits codecs and precision of fp32.
 std::string DescribeMode(const v1::Job& job);
 
 // Names as used by the flags: "int8".

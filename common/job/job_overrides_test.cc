@@ -64,7 +64,8 @@ TEST(JobOverridesTest, AnotherModeReplacesIt) {
 }
 
 TEST(JobOverridesTest, AnotherModeKeepsTheOptionsThatBothHave) {
-  const v1::Job bounded = Good("policy { async { scale_by_staleness: true } }", {.mode = "bounded", .staleness = "3"});
+  const v1::Job bounded =
+      Good("policy { async { scale_by_staleness: true } }", {.mode = "bounded", .steps_ahead = "3"});
   EXPECT_TRUE(bounded.policy().bounded().scale_by_staleness());
   const v1::Job local = Good(kSync, {.mode = "local_sgd", .local_steps = "8"});
   EXPECT_TRUE(local.policy().local_sgd().deterministic());
@@ -72,9 +73,9 @@ TEST(JobOverridesTest, AnotherModeKeepsTheOptionsThatBothHave) {
 }
 
 TEST(JobOverridesTest, SetsTheModesNumbers) {
-  EXPECT_EQ(Good(kSync, {.mode = "bounded", .staleness = "0"}).policy().bounded().steps_ahead(), 0);
-  EXPECT_EQ(Good(kSync, {.mode = "bounded", .staleness = "4"}).policy().bounded().steps_ahead(), 4);
-  EXPECT_EQ(Good("policy { bounded { steps_ahead: 9 } }", {.staleness = "4"}).policy().bounded().steps_ahead(), 4);
+  EXPECT_EQ(Good(kSync, {.mode = "bounded", .steps_ahead = "0"}).policy().bounded().steps_ahead(), 0);
+  EXPECT_EQ(Good(kSync, {.mode = "bounded", .steps_ahead = "4"}).policy().bounded().steps_ahead(), 4);
+  EXPECT_EQ(Good("policy { bounded { steps_ahead: 9 } }", {.steps_ahead = "4"}).policy().bounded().steps_ahead(), 4);
   EXPECT_EQ(Good("policy { bounded { steps_ahead: 9 } }", {.mode = "bounded"}).policy().bounded().steps_ahead(), 9);
   EXPECT_EQ(Good(kSync, {.quorum = "3"}).policy().sync().quorum(), 3);
   EXPECT_TRUE(Good(kSync, {.quorum = "3"}).policy().sync().deterministic());
@@ -127,12 +128,12 @@ TEST(JobOverridesTest, RefusesUnknownNamesAndSaysWhatThereIs) {
 }
 
 TEST(JobOverridesTest, RefusesNumbersOutOfTheirRange) {
-  EXPECT_EQ(Fault(kSync, {.mode = "bounded", .staleness = "-1"}),
-            "flag --staleness: got \"-1\", want a number from 0 to 1000000");
-  EXPECT_EQ(Fault(kSync, {.mode = "bounded", .staleness = "1000001"}),
-            "flag --staleness: got \"1000001\", want a number from 0 to 1000000");
-  EXPECT_EQ(Fault(kSync, {.mode = "bounded", .staleness = "few"}),
-            "flag --staleness: got \"few\", want a number from 0 to 1000000");
+  EXPECT_EQ(Fault(kSync, {.mode = "bounded", .steps_ahead = "-1"}),
+            "flag --steps_ahead: got \"-1\", want a number from 0 to 1000000");
+  EXPECT_EQ(Fault(kSync, {.mode = "bounded", .steps_ahead = "1000001"}),
+            "flag --steps_ahead: got \"1000001\", want a number from 0 to 1000000");
+  EXPECT_EQ(Fault(kSync, {.mode = "bounded", .steps_ahead = "few"}),
+            "flag --steps_ahead: got \"few\", want a number from 0 to 1000000");
   EXPECT_EQ(Fault(kSync, {.quorum = "5"}),
             "flag --quorum: got \"5\", want a number from 1 to 4, the number of workers");
   EXPECT_EQ(Fault(kSync, {.quorum = "0"}),
@@ -144,8 +145,8 @@ TEST(JobOverridesTest, RefusesNumbersOutOfTheirRange) {
 }
 
 TEST(JobOverridesTest, RefusesANumberOfAnotherMode) {
-  EXPECT_EQ(Fault(kSync, {.mode = "sync", .staleness = "4"}),
-            "flag --staleness: got \"4\", want it with mode bounded only; the mode is sync");
+  EXPECT_EQ(Fault(kSync, {.mode = "sync", .steps_ahead = "4"}),
+            "flag --steps_ahead: got \"4\", want it with mode bounded only; the mode is sync");
   EXPECT_EQ(Fault(kSync, {.mode = "async", .quorum = "2"}),
             "flag --quorum: got \"2\", want it with mode sync only; the mode is async");
   EXPECT_EQ(Fault("policy { async {} }", {.local_steps = "2"}),
@@ -153,7 +154,7 @@ TEST(JobOverridesTest, RefusesANumberOfAnotherMode) {
 }
 
 TEST(JobOverridesTest, RefusesAModeThatLacksItsNumber) {
-  EXPECT_EQ(Fault(kSync, {.mode = "bounded"}), "flag --mode: got \"bounded\", want --staleness too, 0 to 1000000");
+  EXPECT_EQ(Fault(kSync, {.mode = "bounded"}), "flag --mode: got \"bounded\", want --steps_ahead too, 0 to 1000000");
   EXPECT_EQ(Fault(kSync, {.mode = "local_sgd"}),
             "flag --mode: got \"local_sgd\", want --local_steps too, 1 to 1000000");
 }
@@ -183,8 +184,8 @@ policy { sync { quorum: 3 } }
 TEST(JobOverridesTest, DescribesAJobInAFewWords) {
   EXPECT_EQ(DescribeMode(Parse("policy { async {} } codec { gradients: ENCODING_FP32 }")), "async");
   EXPECT_EQ(DescribeMode(Parse("policy { sync { quorum: 3 } }")), "sync, quorum 3");
-  EXPECT_EQ(DescribeMode(Good(kSync, {.mode = "bounded", .staleness = "0", .codec = "int8"})),
-            "bounded, staleness 0, codec int8");
+  EXPECT_EQ(DescribeMode(Good(kSync, {.mode = "bounded", .steps_ahead = "0", .codec = "int8"})),
+            "bounded, 0 steps ahead, codec int8");
   EXPECT_EQ(DescribeMode(Good(kSync, {.codec = "bf16"})), "sync, codec bf16");
   EXPECT_EQ(DescribeMode(Good(kSync, {.durability = "checkpoint"})), "sync, durability checkpoint");
   EXPECT_EQ(DescribeMode(Good(kSync, {.codec = "bf16", .precision = "tf32"})), "sync, codec bf16, precision tf32");
@@ -194,8 +195,8 @@ TEST(JobOverridesTest, DescribesAJobInAFewWords) {
 
 TEST(JobOverridesTest, FlagsSayTheSameToAWorker) {
   EXPECT_TRUE(ToFlags({}).empty());
-  EXPECT_EQ(ToFlags({.mode = "bounded", .staleness = "4", .codec = "int8"}),
-            (std::vector<std::string>{"--mode", "bounded", "--staleness", "4", "--codec", "int8"}));
+  EXPECT_EQ(ToFlags({.mode = "bounded", .steps_ahead = "4", .codec = "int8"}),
+            (std::vector<std::string>{"--mode", "bounded", "--steps_ahead", "4", "--codec", "int8"}));
   EXPECT_EQ(ToFlags({.quorum = "3", .local_steps = "2", .value_codec = "bf16"}),
             (std::vector<std::string>{"--quorum", "3", "--local_steps", "2", "--value_codec", "bf16"}));
 }

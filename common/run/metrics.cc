@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -49,6 +51,8 @@ absl::Status AddTrain(LineFields fields, Metrics& metrics) {
                              .step = fields.Count("step"),
                              .examples = fields.Count("examples"),
                              .seconds = fields.Number("seconds"),
+                             .over_examples = fields.LaterCount("over_examples"),
+                             .over_seconds = fields.LaterNumber("over_seconds"),
                              .loss = fields.Number("loss"),
                              .learning_rate = fields.Number("learning_rate"),
                              .samples_per_second = fields.Number("samples_per_second"),
@@ -74,6 +78,18 @@ absl::Status AddTest(LineFields fields, Metrics& metrics) {
   return fields.status();
 }
 
+absl::Status AddEpoch(LineFields fields, Metrics& metrics) {
+  const EpochMetrics line = {.epoch = fields.Count("epoch"),
+                             .step = fields.Count("step"),
+                             .examples = fields.Count("examples"),
+                             .seconds = fields.Number("seconds"),
+                             .epoch_examples = fields.Count("epoch_examples"),
+                             .train_loss = fields.Number("train_loss"),
+                             .samples_per_second = fields.Number("samples_per_second")};
+  if (fields.status().ok()) metrics.epochs.push_back(line);
+  return fields.status();
+}
+
 absl::Status AddLine(absl::string_view text, Metrics& metrics) {
   const absl::StatusOr<Json> line = ParseJsonObject(text);
   if (!line.ok()) return line.status();
@@ -81,6 +97,7 @@ absl::Status AddLine(absl::string_view text, Metrics& metrics) {
   if (!kind.ok()) return kind.status();
   if (*kind == "train") return AddTrain(LineFields(*line), metrics);
   if (*kind == "test") return AddTest(LineFields(*line), metrics);
+  if (*kind == "epoch") return AddEpoch(LineFields(*line), metrics);
   return absl::OkStatus();
 }
 
@@ -101,6 +118,16 @@ Metrics ParseMetrics(absl::string_view text) {
     }
   }
   return metrics;
+}
+
+Metrics MetricsTail::Next() {
+  std::ifstream file(path_);
+  file.seekg(offset_);
+  std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  // The writer may be in the middle of the last line.
+  text.resize(text.rfind('\n') + 1);
+  offset_ += static_cast<int64_t>(text.size());
+  return ParseMetrics(text);
 }
 
 absl::StatusOr<Metrics> ReadMetrics(const std::string& path) {
@@ -134,6 +161,8 @@ absl::Status MetricsWriter::Write(const TrainMetrics& metrics) {
                                  {"step", metrics.step},
                                  {"examples", metrics.examples},
                                  {"seconds", metrics.seconds},
+                                 {"over_examples", metrics.over_examples},
+                                 {"over_seconds", metrics.over_seconds},
                                  {"loss", metrics.loss},
                                  {"learning_rate", metrics.learning_rate},
                                  {"samples_per_second", metrics.samples_per_second},
@@ -156,6 +185,20 @@ absl::Status MetricsWriter::Write(const TestMetrics& metrics) {
                                  {"loss", metrics.loss}};
   if (metrics.accuracy.has_value()) line["accuracy"] = *metrics.accuracy;
   return WriteAll(fd_, JsonLine(line) + "\n", path_);
+}
+
+absl::Status MetricsWriter::Write(const EpochMetrics& metrics) {
+  return WriteAll(fd_,
+                  JsonLine({{"kind", "epoch"},
+                            {"epoch", metrics.epoch},
+                            {"step", metrics.step},
+                            {"examples", metrics.examples},
+                            {"seconds", metrics.seconds},
+                            {"epoch_examples", metrics.epoch_examples},
+                            {"train_loss", metrics.train_loss},
+                            {"samples_per_second", metrics.samples_per_second}}) +
+                      "\n",
+                  path_);
 }
 
 }  // namespace ballast

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cmath>
+#include <fstream>
 #include <limits>
 
 #include "common/storage/file.h"
@@ -39,6 +40,20 @@ TEST(MetricsReaderTest, ReadsEveryFieldOfATrainingLine) {
   EXPECT_EQ(metrics.train[0].staleness, 8);
   EXPECT_EQ(metrics.train[0].wait_share, 9);
   EXPECT_EQ(metrics.train[0].bytes_sent, 0) << "an earlier release did not write it";
+  EXPECT_EQ(metrics.train[0].over_examples, 0);
+}
+
+TEST(MetricsReaderTest, ReadsEveryFieldOfAnEpochsLine) {
+  const Metrics metrics = ParseMetrics(R"({"kind":"epoch","epoch":1,"step":2,"examples":3,"seconds":4,)"
+                                       R"("epoch_examples":5,"train_loss":6,"samples_per_second":7})");
+  ASSERT_EQ(metrics.epochs.size(), 1);
+  EXPECT_EQ(metrics.epochs[0].epoch, 1);
+  EXPECT_EQ(metrics.epochs[0].step, 2);
+  EXPECT_EQ(metrics.epochs[0].examples, 3);
+  EXPECT_EQ(metrics.epochs[0].seconds, 4);
+  EXPECT_EQ(metrics.epochs[0].epoch_examples, 5);
+  EXPECT_EQ(metrics.epochs[0].train_loss, 6);
+  EXPECT_EQ(metrics.epochs[0].samples_per_second, 7);
 }
 
 TEST(MetricsReaderTest, SkipsALastLineThatACrashCutOff) {
@@ -101,6 +116,8 @@ TEST_F(MetricsWriterTest, WritesOneLineAtOnceForEachCall) {
                                       .step = 10,
                                       .examples = 640,
                                       .seconds = 0.5,
+                                      .over_examples = 320,
+                                      .over_seconds = 0.25,
                                       .loss = 2.25,
                                       .learning_rate = 0.125,
                                       .samples_per_second = 1280,
@@ -115,7 +132,7 @@ TEST_F(MetricsWriterTest, WritesOneLineAtOnceForEachCall) {
                   .ok());
   EXPECT_EQ(
       ReadFile(path_).value(),
-      R"({"kind":"train","epoch":1,"step":10,"examples":640,"seconds":0.5,"loss":2.25,)"
+      R"({"kind":"train","epoch":1,"step":10,"examples":640,"seconds":0.5,"over_examples":320,"over_seconds":0.25,"loss":2.25,)"
       R"("learning_rate":0.125,"samples_per_second":1280.0,"staleness":1.5,"wait_share":0.25,)"
       R"("max_staleness":3,"bytes_sent":100.5,"bytes_received":400.0,"dropped":2,"skipped_steps":1,"loss_scale":32768.0})"
       "\n");
@@ -138,6 +155,7 @@ TEST_F(MetricsWriterTest, WhatIsWrittenReadsBackAsItWas) {
   ASSERT_TRUE(writer.Write(train).ok());
   ASSERT_TRUE(writer.Write(TrainMetrics{.step = 4}).ok());
   ASSERT_TRUE(writer.Write(TestMetrics{.step = 4, .loss = 0.1, .accuracy = 0.8912}).ok());
+  ASSERT_TRUE(writer.Write(EpochMetrics{.epoch = 2, .epoch_examples = 7, .train_loss = 1.0 / 3}).ok());
   const Metrics metrics = ReadMetrics(path_).value();
   ASSERT_EQ(metrics.train.size(), 2);
   EXPECT_EQ(metrics.train[0].skipped_steps, 4);
@@ -149,6 +167,9 @@ TEST_F(MetricsWriterTest, WhatIsWrittenReadsBackAsItWas) {
   EXPECT_EQ(metrics.train[0].loss, 1.0 / 3);
   ASSERT_EQ(metrics.test.size(), 1);
   EXPECT_EQ(metrics.test[0].accuracy, 0.8912);
+  ASSERT_EQ(metrics.epochs.size(), 1);
+  EXPECT_EQ(metrics.epochs[0].epoch_examples, 7);
+  EXPECT_EQ(metrics.epochs[0].train_loss, 1.0 / 3);
 }
 
 TEST_F(MetricsWriterTest, NanAndInfinityAreWrittenAsNull) {
@@ -163,6 +184,21 @@ TEST_F(MetricsWriterTest, AppendsToAnEarlierFile) {
   Write(TestMetrics{.epoch = 1});
   Write(TestMetrics{.epoch = 2});
   EXPECT_EQ(ReadMetrics(path_).value().test.size(), 2);
+}
+
+TEST_F(MetricsWriterTest, ATailReadsEachWholeLineOnce) {
+  MetricsTail tail(path_);
+  EXPECT_TRUE(tail.Next().test.empty()) << "there is no file yet";
+  Write(TestMetrics{.epoch = 1});
+  EXPECT_EQ(tail.Next().test.size(), 1);
+  EXPECT_TRUE(tail.Next().test.empty());
+  const std::string line = std::string(kTest) + "\n";
+  std::ofstream(path_, std::ios::app) << line.substr(0, 9) << std::flush;
+  const Metrics part = tail.Next();
+  EXPECT_TRUE(part.test.empty());
+  EXPECT_FALSE(part.cut_off);
+  std::ofstream(path_, std::ios::app) << line.substr(9) << line << std::flush;
+  EXPECT_EQ(tail.Next().test.size(), 2);
 }
 
 TEST_F(MetricsWriterTest, FullDiskIsAnErrorThatNamesTheFile) {

@@ -83,7 +83,9 @@ void Assign(T& field, absl::StatusOr<T> value, absl::Status& status) {
 void AssignLaterFields(const Json& object, Summary& summary, absl::Status& status) {
   if (!object.contains("codec")) return;
   Assign(summary.quorum, OptionalNumberField(object, "quorum"), status);
-  Assign(summary.staleness_bound, OptionalNumberField(object, "staleness_bound"), status);
+  // "staleness_bound" is the old name of steps_ahead.
+  const char* steps_ahead = object.contains("steps_ahead") ? "steps_ahead" : "staleness_bound";
+  Assign(summary.steps_ahead, OptionalNumberField(object, steps_ahead), status);
   Assign(summary.local_steps, OptionalNumberField(object, "local_steps"), status);
   Assign(summary.codec, StringField(object, "codec"), status);
   Assign(summary.value_codec, StringField(object, "value_codec"), status);
@@ -112,6 +114,10 @@ void AssignLaterFields(const Json& object, Summary& summary, absl::Status& statu
   Assign(summary.pushes_duplicated, OptionalNumberField(object, "pushes_duplicated"), status);
   if (!object.contains("pushes_lost_by_shard")) return;
   Assign(summary.pushes_lost_by_shard, CountsField(object, "pushes_lost_by_shard"), status);
+  if (!object.contains("train_loss_epoch")) return;
+  Assign(summary.train_loss_epoch, CountField(object, "train_loss_epoch"), status);
+  Assign(summary.train_loss_examples, CountField(object, "train_loss_examples"), status);
+  Assign(summary.server_seconds, NumberField(object, "server_seconds"), status);
 }
 
 }  // namespace
@@ -120,7 +126,7 @@ std::string SummaryToJson(const Summary& summary) {
   return JsonLine({{"job", summary.job},
                    {"mode", summary.mode},
                    {"quorum", CountOrNull(summary.quorum)},
-                   {"staleness_bound", CountOrNull(summary.staleness_bound)},
+                   {"steps_ahead", CountOrNull(summary.steps_ahead)},
                    {"local_steps", CountOrNull(summary.local_steps)},
                    {"codec", summary.codec},
                    {"value_codec", summary.value_codec},
@@ -133,6 +139,8 @@ std::string SummaryToJson(const Summary& summary) {
                    {"seconds", summary.seconds},
                    {"samples_per_second", summary.samples_per_second},
                    {"train_loss", summary.train_loss},
+                   {"train_loss_epoch", summary.train_loss_epoch},
+                   {"train_loss_examples", summary.train_loss_examples},
                    {"test_loss", NumberOrNull(summary.test_loss)},
                    {"test_accuracy", NumberOrNull(summary.test_accuracy)},
                    {"learning_rate", summary.learning_rate},
@@ -142,6 +150,7 @@ std::string SummaryToJson(const Summary& summary) {
                    {"dropped", summary.dropped},
                    {"wait_share", summary.wait_share},
                    {"wait_microseconds", ToJson(summary.wait_microseconds)},
+                   {"server_seconds", summary.server_seconds},
                    {"bytes_sent", summary.bytes_sent},
                    {"bytes_received", summary.bytes_received},
                    {"gradient_bytes", summary.gradient_bytes},

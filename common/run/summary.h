@@ -27,7 +27,7 @@ struct Summary {
   // "sync", "async", "bounded" or "local_sgd", and the number that belongs to it; nullopt for other modes.
   std::string mode;
   std::optional<double> quorum;
-  std::optional<double> staleness_bound;
+  std::optional<double> steps_ahead;
   std::optional<double> local_steps;
   // Encodings of gradients and of values: "fp32", "int8".
   std::string codec;
@@ -38,39 +38,48 @@ struct Summary {
   int64_t workers = 0;
   // Finished epochs.
   int64_t epochs = 0;
+  // Steps of the furthest worker.
   int64_t steps = 0;
   // Seen in training, by all workers together.
   int64_t examples = 0;
   // Training time including evaluation, without the start of the processes.
   double seconds = 0;
+  // `examples` per `seconds`.
   double samples_per_second = 0;
-  // Mean over the last epoch.
+  // Mean over the examples of the newest epoch, which are `train_loss_examples`.
   double train_loss = 0;
+  int64_t train_loss_epoch = 0;
+  int64_t train_loss_examples = 0;
   // nullopt without a test set; accuracy also for a regression. Written as null.
   std::optional<double> test_loss;
   std::optional<double> test_accuracy;
   // The last learning rate applied.
   double learning_rate = 0;
-  // Staleness of the applied slice gradients, in updates, as counted by the servers.
+  // In updates, over the pushes of all workers; the staleness of a push is the largest of its slices.
   int64_t max_staleness = 0;
   double mean_staleness = 0;
+  // Staleness of the applied slice gradients, as counted by the servers.
   Distribution staleness;
   // Slice gradients dropped because they arrived after their step.
   int64_t dropped = 0;
-  // Fraction of worker 0's time spent waiting for servers and other members, 0 to 1.
+  // Fraction of the workers' time that they spent waiting for servers: for transfers, updates and other workers; 0
+  // to 1.
   double wait_share = 0;
-  // Time that pulls waited for other workers, in microseconds, as counted by the servers.
+  // Time for which the servers held back pulls until other workers had pushed, in microseconds, as counted by the
+  // servers.
   Distribution wait_microseconds;
-  // Bytes of gradients sent to the servers and of values received, for all workers, without headers; and the
-  // gradients' part of them.
+  // Seconds at the end of the run that both distributions cover: servers count from their last start. 0: unknown.
+  double server_seconds = 0;
+  // Bytes of the workers' messages: gradients sent to the servers, and values received. gradient_bytes is the part of
+  // bytes_sent that holds gradients: all of it.
   int64_t bytes_sent = 0;
   int64_t bytes_received = 0;
   int64_t gradient_bytes = 0;
-  // Bytes of worker 0's messages, headers included.
+  // The same per step of a worker: the mean over the steps of all workers.
   double bytes_sent_per_step = 0;
   double bytes_received_per_step = 0;
-  // Batches that worker 0 skipped because their gradients overflowed, and the last factor by which the loss was
-  // scaled; nullopt if it was not scaled.
+  // Batches that were skipped because their gradients overflowed, and the last factor by which worker 0 scaled the
+  // loss; nullopt if it was not scaled.
   int64_t skipped_steps = 0;
   std::optional<double> loss_scale;
   // Memory of worker 0.

@@ -28,6 +28,8 @@ Summary Example() {
           .seconds = 31.5,
           .samples_per_second = 9523.75,
           .train_loss = 0.25,
+          .train_loss_epoch = 5,
+          .train_loss_examples = 60000,
           .test_loss = 0.375,
           .test_accuracy = 0.8875,
           .learning_rate = 0.5,
@@ -37,6 +39,7 @@ Summary Example() {
           .dropped = 4,
           .wait_share = 0.125,
           .wait_microseconds = {{7, 0, 1}, 2.5, 2},
+          .server_seconds = 30.5,
           .bytes_sent = 1000,
           .bytes_received = 4000,
           .gradient_bytes = 1000,
@@ -59,12 +62,14 @@ Summary Example() {
 
 TEST(SummaryTest, IsOneLineWithTheKeysThatScriptsReadInThisOrder) {
   EXPECT_EQ(SummaryToJson(Example()),
-            R"({"job":"fashion","mode":"sync","quorum":2,"staleness_bound":null,"local_steps":null,)"
+            R"({"job":"fashion","mode":"sync","quorum":2,"steps_ahead":null,"local_steps":null,)"
             R"("codec":"int8","value_codec":"fp32","precision":"fp16","servers":2,"workers":3,"epochs":5,"steps":4690,)"
             R"("examples":300000,"seconds":31.5,"samples_per_second":9523.75,"train_loss":0.25,)"
+            R"("train_loss_epoch":5,"train_loss_examples":60000,)"
             R"("test_loss":0.375,"test_accuracy":0.8875,"learning_rate":0.5,"max_staleness":3,)"
             R"("mean_staleness":1.25,"staleness":{"buckets":[5,2,1],"mean":1.25,"max":3},"dropped":4,)"
             R"("wait_share":0.125,"wait_microseconds":{"buckets":[7,0,1],"mean":2.5,"max":2},)"
+            R"("server_seconds":30.5,)"
             R"("bytes_sent":1000,"bytes_received":4000,"gradient_bytes":1000,"bytes_sent_per_step":10.5,)"
             R"("bytes_received_per_step":40.5,"skipped_steps":6,"loss_scale":32768.0,)"
             R"("memory":{"weights":10,"gradients":20,"activations":30,"workspace":40,"staging":50,"pinned":5},)"
@@ -132,6 +137,15 @@ TEST(SummaryTest, ReadsWhatAnEarlierReleaseWrote) {
   EXPECT_TRUE(summary.staleness.buckets.empty());
   EXPECT_EQ(summary.precision, "");
   EXPECT_EQ(summary.loss_scale, std::nullopt);
+}
+
+TEST(SummaryTest, ReadsStepsAheadUnderItsOldName) {
+  Summary summary = Example();
+  summary.mode = "bounded";
+  summary.steps_ahead = 4;
+  const std::string json = SummaryToJson(summary);
+  EXPECT_EQ(SummaryFromJson(absl::StrReplaceAll(json, {{"steps_ahead", "staleness_bound"}}))->steps_ahead, 4);
+  EXPECT_EQ(SummaryFromJson(json)->steps_ahead, 4);
 }
 
 TEST(SummaryTest, NamesADistributionThatIsWrong) {

@@ -186,6 +186,16 @@ bool LeaseTable::Finished() const {
   return std::all_of(by_rank_.begin(), by_rank_.end(), [&](const Position& at) { return Done(at); });
 }
 
+uint32_t LeaseTable::epochs_done() const {
+  uint32_t done = options_.lock_step ? options_.epochs : next_.epoch;
+  if (options_.lock_step) {
+    for (const Position& at : by_rank_) done = std::min(done, at.epoch);
+  }
+  for (const DataLease& lease : returned_) done = std::min(done, lease.epoch);
+  for (const auto& [id, held] : held_) done = std::min(done, held.lease.epoch);
+  return done;
+}
+
 std::string LeaseTable::Outstanding() const {
   std::vector<std::string> parts;
   for (const auto& [id, held] : held_) {

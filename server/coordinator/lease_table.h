@@ -77,6 +77,8 @@ class LeaseTable {
   // Names up to four unfinished leases: "worker 1 (epoch 3, examples 100 to 200)".
   std::string Outstanding() const;
   uint64_t steps_per_epoch() const;
+  // Number of epochs of which all data was reported done.
+  uint32_t epochs_done() const;
 
  private:
   // More leases than a job hands out between two synced states.

@@ -65,6 +65,28 @@ TEST(LeaseTableTest, LeasesAreWholePushesButAtAnEpochsEnd) {
   }
 }
 
+TEST(LeaseTableTest, AnEpochIsDoneWhenTheLastOfItsLeasesIs) {
+  for (bool lock_step : {true, false}) {
+    LeaseTable book({40, 2, 2, 10, lock_step});
+    const auto first = book.Acquire(0);
+    ASSERT_TRUE(book.Acquire(1).has_value());
+    std::optional<DataLease> next = book.Acquire(0);
+    // Without lock step a rank takes the epoch's last ranges.
+    while (next->epoch == 0) {
+      ASSERT_TRUE(book.Complete(0, next->id).ok());
+      next = book.Acquire(0);
+    }
+    ASSERT_TRUE(book.Complete(0, first->id).ok());
+    EXPECT_EQ(book.epochs_done(), 0) << "worker 1 still holds a lease of it";
+    book.Release(1);
+    EXPECT_EQ(book.epochs_done(), 0) << "nobody has done the lease that it held";
+    const auto taken_over = book.Acquire(0);
+    EXPECT_EQ(taken_over->epoch, 0);
+    ASSERT_TRUE(book.Complete(0, taken_over->id).ok());
+    EXPECT_EQ(book.epochs_done(), 1);
+  }
+}
+
 // The positions of a lease's batches in the job, as workers send them with their pushes.
 std::vector<double> PositionsOf(const DataLease& lease) {
   std::vector<double> positions;

@@ -2,45 +2,63 @@
 #include "server/coordinator/progress_tracker.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "google/protobuf/util/message_differencer.h"
 
 namespace ballast {
 namespace {
 
-// Time span of rates and losses.
-constexpr absl::Duration kRecent = absl::Seconds(2);
+constexpr size_t kEpochs = 16;
+
+void Add(const v1::Work& work, v1::Work& to) {
+  to.set_examples(to.examples() + work.examples());
+  to.set_loss_sum(to.loss_sum() + work.loss_sum());
+  to.set_steps(to.steps() + work.steps());
+  to.set_seconds(to.seconds() + work.seconds());
+  to.set_wait_seconds(to.wait_seconds() + work.wait_seconds());
+  to.set_pushes(to.pushes() + work.pushes());
+  to.set_staleness_sum(to.staleness_sum() + work.staleness_sum());
+  to.set_max_staleness(std::max(to.max_staleness(), work.max_staleness()));
+  to.set_dropped(to.dropped() + work.dropped());
+  to.set_skipped(to.skipped() + work.skipped());
+  to.set_bytes_sent(to.bytes_sent() + work.bytes_sent());
+  to.set_bytes_received(to.bytes_received() + work.bytes_received());
+}
 
 }  // namespace
 
-void ProgressTracker::Report(uint32_t rank, uint64_t incarnation, const v1::WorkerProgress& progress, absl::Time now) {
+void ProgressTracker::Report(uint32_t rank, uint64_t incarnation, const v1::WorkerProgress& progress, double seconds) {
   Worker& worker = workers_[rank];
   if (progress.acknowledged_pushes_size() > 0) {
     pushes_[{rank, incarnation}] = {progress.acknowledged_pushes().begin(), progress.acknowledged_pushes().end()};
   }
+  const v1::Work& work = progress.work();
   // A retry, because the response was lost: no two reports took the same time to the last bit.
-  const bool again =
-      progress.examples() > 0 && google::protobuf::util::MessageDifferencer::Equals(worker.last, progress);
+  const bool again = work.seconds() > 0 && google::protobuf::util::MessageDifferencer::Equals(worker.last, progress);
   if (again) return;
   worker.last = progress;
   worker.step = progress.step();
-  worker.recent.push_back({now, progress});
-  while (worker.recent.size() > 1 && now - worker.recent.front().at > kRecent) worker.recent.pop_front();
-  examples_ += progress.examples();
-  max_staleness_ = std::max(max_staleness_, progress.max_staleness());
-  if (progress.epoch() > epoch_) {
-    epoch_ = progress.epoch();
-    epoch_examples_ = 0;
-    epoch_loss_sum_ = 0;
+  if (progress.learning_rate() > 0) learning_rate_ = progress.learning_rate();
+  Add(work, total_);
+  Add(work, open_line_);
+  if (work.examples() > 0) {
+    v1::JobProgress::EpochWork& epoch = epochs_[progress.epoch()];
+    epoch.set_epoch(progress.epoch());
+    epoch.set_examples(epoch.examples() + work.examples());
+    epoch.set_loss_sum(epoch.loss_sum() + work.loss_sum());
+    if (epochs_.size() > kEpochs) epochs_.erase(epochs_.begin());
   }
-  if (progress.epoch() == epoch_) {
-    epoch_examples_ += progress.examples();
-    epoch_loss_sum_ += progress.loss_sum();
-  }
+  if (rank == 0) writer_lost_ = false;
+  if (writer_lost_ || (rank == 0 && !progress.line_continues())) EndLine(seconds);
 }
 
-void ProgressTracker::Forget(uint32_t rank) {
-  if (const auto worker = workers_.find(rank); worker != workers_.end()) worker->second.recent.clear();
+void ProgressTracker::EndLine(double seconds) {
+  // Without examples it has no mean.
+  if (open_line_.examples() == 0) return;
+  line_ = std::exchange(open_line_, {});
+  line_seconds_ = seconds - std::exchange(line_end_, seconds);
+  ++lines_;
 }
 
 std::vector<v1::GetProgressResponse::WorkerPushes> ProgressTracker::Pushes() const {
@@ -64,11 +82,15 @@ internal::v1::ProgressTrackerState ProgressTracker::Export() const {
     to->set_lease_steps(worker.lease_steps);
     to->set_lease_batches(worker.lease_batches);
   }
-  state.set_examples(examples_);
-  state.set_max_staleness(max_staleness_);
-  state.set_epoch(epoch_);
-  state.set_epoch_examples(epoch_examples_);
-  state.set_epoch_loss_sum(epoch_loss_sum_);
+  state.set_examples(total_.examples());
+  *state.mutable_total() = total_;
+  *state.mutable_line() = line_;
+  state.set_line_seconds(line_seconds_);
+  state.set_lines(lines_);
+  *state.mutable_open_line() = open_line_;
+  state.set_line_end(line_end_);
+  for (const auto& [number, epoch] : epochs_) *state.add_epoch_work() = epoch;
+  state.set_learning_rate(learning_rate_);
   if (evaluation_.has_value()) *state.mutable_evaluation() = *evaluation_;
   for (v1::GetProgressResponse::WorkerPushes& pushes : Pushes()) *state.add_pushes() = std::move(pushes);
   return state;
@@ -81,11 +103,15 @@ void ProgressTracker::Restore(const internal::v1::ProgressTrackerState& state) {
                                .lease_steps = worker.lease_steps(),
                                .lease_batches = worker.lease_batches()};
   }
-  examples_ = state.examples();
-  max_staleness_ = state.max_staleness();
-  epoch_ = state.epoch();
-  epoch_examples_ = state.epoch_examples();
-  epoch_loss_sum_ = state.epoch_loss_sum();
+  total_ = state.total();
+  total_.set_examples(state.examples());
+  line_ = state.line();
+  line_seconds_ = state.line_seconds();
+  lines_ = state.lines();
+  open_line_ = state.open_line();
+  line_end_ = state.line_end();
+  for (const v1::JobProgress::EpochWork& epoch : state.epoch_work()) epochs_[epoch.epoch()] = epoch;
+  learning_rate_ = state.learning_rate();
   if (state.has_evaluation()) evaluation_ = state.evaluation();
   for (const v1::GetProgressResponse::WorkerPushes& pushes : state.pushes()) {
     pushes_[{pushes.worker(), pushes.incarnation()}] = {pushes.acknowledged().begin(), pushes.acknowledged().end()};
@@ -133,30 +159,22 @@ uint64_t ProgressTracker::StepOf(uint32_t rank) const {
 }
 
 void ProgressTracker::Fill(v1::JobProgress& progress) const {
-  uint64_t examples = 0;
-  double loss = 0, waited = 0, worked = 0, rate = 0;
-  for (const auto& [rank, worker] : workers_) {
-    uint64_t own_examples = 0;
-    double own_seconds = 0;
-    for (const Entry& entry : worker.recent) {
-      own_examples += entry.progress.examples();
-      own_seconds += entry.progress.seconds();
-      loss += entry.progress.loss_sum();
-      waited += entry.progress.wait_seconds();
-      if (entry.progress.learning_rate() > 0) progress.set_learning_rate(entry.progress.learning_rate());
-    }
-    examples += own_examples;
-    worked += own_seconds;
-    if (own_seconds > 0) rate += own_examples / own_seconds;
-    progress.set_step(std::max<uint64_t>(progress.step(), worker.step));
+  for (const auto& [rank, worker] : workers_) progress.set_step(std::max<uint64_t>(progress.step(), worker.step));
+  *progress.mutable_total() = total_;
+  progress.set_examples(total_.examples());
+  progress.set_max_staleness(total_.max_staleness());
+  progress.set_learning_rate(learning_rate_);
+  *progress.mutable_line() = line_;
+  progress.set_line_seconds(line_seconds_);
+  progress.set_lines(lines_);
+  if (line_.examples() > 0) progress.set_train_loss(line_.loss_sum() / line_.examples());
+  if (line_seconds_ > 0) progress.set_samples_per_second(line_.examples() / line_seconds_);
+  if (line_.seconds() > 0) progress.set_wait_share(line_.wait_seconds() / line_.seconds());
+  for (const auto& [number, epoch] : epochs_) {
+    *progress.add_epoch_work() = epoch;
+    progress.set_epoch(number);
+    progress.set_epoch_train_loss(epoch.loss_sum() / epoch.examples());
   }
-  progress.set_epoch(epoch_);
-  progress.set_examples(examples_);
-  progress.set_max_staleness(max_staleness_);
-  progress.set_samples_per_second(rate);
-  if (examples > 0) progress.set_train_loss(loss / examples);
-  if (epoch_examples_ > 0) progress.set_epoch_train_loss(epoch_loss_sum_ / epoch_examples_);
-  if (worked > 0) progress.set_wait_share(waited / worked);
   if (evaluation_.has_value()) *progress.mutable_last_evaluation() = *evaluation_;
 }
 

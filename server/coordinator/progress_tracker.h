@@ -2,30 +2,30 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <optional>
 #include <utility>
 #include <vector>
 
-#include "absl/time/time.h"
 #include "ballast/internal/v1/coordinator_state.pb.h"
 #include "ballast/v1/coordinator_service.pb.h"
 
 namespace ballast {
 
-// Owns the summary of the workers' progress reports. Knows neither members nor leases.
+// Owns the sums of the workers' progress reports, over the whole job, the newest line and the newest epochs; see
+// v1.JobProgress for these words. No sum starts over with a process. Knows neither members nor leases.
 // Thread safety: none; the coordinator guards it.
 class ProgressTracker {
  public:
-  void Report(uint32_t worker, uint64_t incarnation, const v1::WorkerProgress& progress, absl::Time now);
+  // `seconds` is the time that the job has run.
+  void Report(uint32_t worker, uint64_t incarnation, const v1::WorkerProgress& progress, double seconds);
   void Evaluated(const v1::Evaluation& evaluation) { evaluation_ = evaluation; }
   // `steps` and `batches` are the worker's totals at the end of a lease.
   void EndedLease(uint32_t worker, uint64_t steps, uint64_t batches);
-  // Removes a lost worker from the rates; the totals keep its work.
-  void Forget(uint32_t worker);
+  // Without worker 0, every report ends a line until it reports again.
+  void Lose(uint32_t worker) { writer_lost_ |= worker == 0; }
 
-  // Fills in epoch, step, examples, losses, rates, staleness, evaluation and wait share.
+  // Fills in epoch, step, the sums and what follows from them, and the evaluation.
   void Fill(v1::JobProgress& progress) const;
 
   uint64_t StepOf(uint32_t worker) const;
@@ -41,26 +41,26 @@ class ProgressTracker {
   void Resume(internal::v1::ProgressTrackerState state, uint32_t workers);
 
  private:
-  struct Entry {
-    absl::Time at;
-    v1::WorkerProgress progress;
-  };
   struct Worker {
     uint64_t step = 0;
     v1::WorkerProgress last;
     uint64_t lease_steps = 0;
     uint64_t lease_batches = 0;
-    std::deque<Entry> recent;
   };
+  void EndLine(double seconds);
 
   std::map<uint32_t, Worker> workers_;
   // Acknowledged pushes by shard, for each worker and incarnation.
   std::map<std::pair<uint32_t, uint64_t>, std::vector<uint64_t>> pushes_;
-  uint64_t examples_ = 0;
-  uint64_t max_staleness_ = 0;
-  uint32_t epoch_ = 0;
-  uint64_t epoch_examples_ = 0;
-  double epoch_loss_sum_ = 0;
+  v1::Work total_;
+  // The newest line, and what was reported since; the time of the job at the line's end.
+  v1::Work line_, open_line_;
+  double line_seconds_ = 0;
+  double line_end_ = 0;
+  uint64_t lines_ = 0;
+  bool writer_lost_ = false;
+  std::map<uint32_t, v1::JobProgress::EpochWork> epochs_;
+  double learning_rate_ = 0;
   std::optional<v1::Evaluation> evaluation_;
 };
 

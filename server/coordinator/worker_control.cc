@@ -142,7 +142,7 @@ void WorkerControl::OnReturn(uint32_t rank) {
 
 void WorkerControl::Lose(uint32_t rank) {
   if (leases_.has_value()) leases_->Release(rank);
-  progress_.Forget(rank);
+  progress_.Lose(rank);
 }
 
 absl::Status WorkerControl::CheckWorker(const Membership::Id& id, absl::Time now) {
@@ -186,7 +186,7 @@ absl::Status WorkerControl::Complete(const Membership::Id& id, uint64_t lease, u
 absl::Status WorkerControl::Report(const Membership::Id& id, const v1::WorkerProgress& progress,
                                    const v1::Evaluation* evaluation, absl::Time now) {
   if (absl::Status status = CheckWorker(id, now); !status.ok()) return status;
-  progress_.Report(id.rank, id.incarnation, progress, now);
+  progress_.Report(id.rank, id.incarnation, progress, absl::ToDoubleSeconds(status_.RunningFor(now)));
   if (evaluation != nullptr) progress_.Evaluated(*evaluation);
   status_.Record();
   return absl::OkStatus();
@@ -208,13 +208,16 @@ WorkerControl::Beginning WorkerControl::BeginningOf(const Membership::Id& worker
 }
 
 void WorkerControl::Fill(v1::JobProgress& progress) const {
+  progress.set_job(job_name_);
   if (job_.has_value()) {
-    progress.set_job(job_->name());
     progress.set_mode(KindName(job_->policy()));
     progress.set_epochs(job_->training().epochs());
     progress.set_total_examples(train_examples_ * job_->training().epochs());
   }
-  if (leases_.has_value()) progress.set_examples_repeated(leases_->repeated_examples());
+  if (leases_.has_value()) {
+    progress.set_examples_repeated(leases_->repeated_examples());
+    progress.set_epochs_done(leases_->epochs_done());
+  }
   progress_.Fill(progress);
 }
 

@@ -47,7 +47,7 @@ class WorkerControl {
   void Adopt(Newcomer& worker);
   // A new process has the rank of an earlier one.
   void OnReturn(uint32_t rank);
-  // Takes back the leases of a lost worker, and removes it from the rates.
+  // Takes back the leases of a lost worker.
   void Lose(uint32_t rank);
   // Sets the job of the first placement, which CheckHeldJob accepts.
   void NameJob(absl::string_view name) { job_name_ = std::string(name); }

@@ -11,7 +11,7 @@ std::vector<std::string> FuzzSeeds() {
   Summary summary;
   summary.job = "blobs";
   summary.mode = "bounded";
-  summary.staleness_bound = 4;
+  summary.steps_ahead = 4;
   summary.staleness = {.buckets = {1, 2, 3}, .mean = 1.5, .max = 6};
   summary.test_loss = 0.25;
   return {R"({"kind":"train","epoch":1,"step":10,"examples":80,"seconds":0.5,"loss":1.25,"learning_rate":0.1,)"
@@ -19,6 +19,9 @@ std::vector<std::string> FuzzSeeds() {
           R"("bytes_received":20,"dropped":0,"skipped_steps":0,"loss_scale":null})"
           "\n"
           R"({"kind":"test","epoch":1,"step":10,"seconds":0.6,"loss":null,"accuracy":0.5})"
+          "\n"
+          R"({"kind":"epoch","epoch":1,"step":10,"examples":80,"seconds":0.6,"epoch_examples":80,"train_loss":1.25,)"
+          R"("samples_per_second":133})"
           "\n"
           R"({"kind":"other","x":[1,{"y":2}]})"
           "\n{\"kind\":\"tra",
@@ -29,7 +32,7 @@ void FuzzOne(FuzzInput input) {
   const absl::string_view text = input.Rest();
   const Metrics metrics = ParseMetrics(text);
   const size_t lines = std::count(text.begin(), text.end(), '\n') + 1;
-  Require(metrics.train.size() + metrics.test.size() + metrics.malformed_lines.size() <= lines,
+  Require(metrics.train.size() + metrics.test.size() + metrics.epochs.size() + metrics.malformed_lines.size() <= lines,
           "a line is read at most once");
   const absl::StatusOr<Summary> summary = SummaryFromJson(text);
   if (!summary.ok()) return;

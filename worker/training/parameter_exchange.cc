@@ -182,8 +182,8 @@ absl::Status ParameterExchange::AwaitGroup(size_t index) {
   Decode(group);
   const PushResult& result = **pushed;
   RecordSpans(group, result);
-  ++pushes_;
-  staleness_sum_ += result.max_staleness;
+  ++stats_.pushes;
+  stats_.staleness_sum += result.max_staleness;
   stats_.max_staleness = std::max(stats_.max_staleness, result.max_staleness);
   stats_.learning_rate = options_.local_learning_rate > 0 ? options_.local_learning_rate : result.learning_rate;
   stats_.dropped += result.dropped;
@@ -363,10 +363,7 @@ int64_t ParameterExchange::StagingBytes() const {
 
 ExchangeStats ParameterExchange::TakeStats() {
   ExchangeStats stats = stats_;
-  stats.mean_staleness = pushes_ == 0 ? 0 : static_cast<double>(staleness_sum_) / pushes_;
   stats_ = {.learning_rate = stats.learning_rate, .loss_scale = stats.loss_scale};
-  pushes_ = 0;
-  staleness_sum_ = 0;
   return stats;
 }
 

@@ -28,9 +28,10 @@ struct ExchangeStats {
   uint64_t steps = 0;
   // Time spent waiting for servers and other workers.
   absl::Duration waited;
-  // Maximum and mean over pushes of the largest staleness in each.
+  // Pushes, and the maximum and the sum of the largest staleness in each.
+  uint64_t pushes = 0;
   uint64_t max_staleness = 0;
-  double mean_staleness = 0;
+  uint64_t staleness_sum = 0;
   float learning_rate = 0;
   // Slice gradients that arrived after their step had closed and were dropped.
   uint64_t dropped = 0;
@@ -185,8 +186,6 @@ class ParameterExchange : public StepHooks {
   CurrentBatch batch_;
   // Batches since the last local step.
   uint32_t accumulated_ = 0;
-  uint64_t pushes_ = 0;
-  uint64_t staleness_sum_ = 0;
   ExchangeStats stats_;
   // Inline if the host can address the devices' memory. Last field, because its threads use all the others.
   std::unique_ptr<TransferPipeline> pipeline_;

@@ -40,17 +40,14 @@ Distribution Describe(const v1::Histogram& histogram) {
 
 void AddShards(absl::Span<const v1::GetStatusResponse> shards, Summary& summary) {
   v1::Histogram staleness, waits;
+  summary.server_seconds = shards.empty() ? 0 : summary.seconds;
   for (const v1::GetStatusResponse& shard : shards) {
     Merge(shard.staleness(), staleness);
     Merge(shard.wait_microseconds(), waits);
     summary.max_staleness = std::max<int64_t>(summary.max_staleness, shard.max_staleness());
-    summary.dropped += shard.dropped();
-    summary.bytes_sent += shard.push_bytes();
-    summary.gradient_bytes += shard.push_bytes();
-    summary.bytes_received += shard.pull_bytes();
+    summary.server_seconds = std::min(summary.server_seconds, shard.uptime_seconds());
   }
   summary.staleness = Describe(staleness);
-  if (staleness.count() > 0) summary.mean_staleness = summary.staleness.mean;
   summary.wait_microseconds = Describe(waits);
 }
 
@@ -96,6 +93,9 @@ std::string DescribeLosses(const Summary& summary) {
 
 namespace {
 
+// Returns 0 for no elements.
+double Mean(double sum, double count) { return count > 0 ? sum / count : 0; }
+
 // Returns the shortest decimal that rounds to the float: 0.0005 instead of 0.0005000000237.
 double AsWritten(float number) {
   double shortest = number;
@@ -122,38 +122,69 @@ absl::StatusOr<RunRecorder> RunRecorder::Create(Options options) {
   return RunRecorder(std::move(options), *std::move(folder), *std::move(metrics));
 }
 
-void RunRecorder::Count(const ExchangeStats& stats) {
-  const double steps = total_.steps + stats.steps;
-  if (steps > 0) {
-    total_.mean_staleness = (total_.mean_staleness * total_.steps + stats.mean_staleness * stats.steps) / steps;
+absl::Status RunRecorder::Resume(const v1::JobProgress& progress) {
+  lines_ = progress.lines();
+  const absl::StatusOr<Metrics> metrics = ReadMetrics(folder_.metrics());
+  if (!metrics.ok()) return metrics.status();
+  epoch_ = 0;
+  epoch_end_ = 0;
+  for (const EpochMetrics& line : metrics->epochs) {
+    // If the job has returned to a checkpoint, the epochs after it come again.
+    if (line.epoch > progress.epochs_done()) continue;
+    epoch_ = static_cast<uint32_t>(line.epoch);
+    epoch_end_ = line.seconds;
   }
-  total_.steps += stats.steps;
-  total_.waited += stats.waited;
-  total_.bytes_sent += stats.bytes_sent;
-  total_.bytes_received += stats.bytes_received;
-  total_.skipped += stats.skipped;
-  total_.loss_scale = stats.loss_scale;
+  return absl::OkStatus();
 }
 
-absl::Status RunRecorder::Train(const v1::JobProgress& progress, const ExchangeStats& stats) {
+absl::Status RunRecorder::Train(const v1::JobProgress& progress, std::optional<float> loss_scale) {
+  loss_scale_ = loss_scale;
+  if (std::exchange(lines_, progress.lines()) == progress.lines()) return absl::OkStatus();
+  const v1::Work& line = progress.line();
   TrainMetrics metrics;
   metrics.epoch = progress.epoch() + 1;
   metrics.step = progress.step();
   metrics.examples = progress.examples();
   metrics.seconds = progress.seconds();
+  metrics.over_examples = line.examples();
+  metrics.over_seconds = progress.line_seconds();
   metrics.loss = progress.train_loss();
   metrics.learning_rate = AsWritten(progress.learning_rate());
   metrics.samples_per_second = progress.samples_per_second();
-  metrics.staleness = stats.mean_staleness;
+  metrics.staleness = Mean(line.staleness_sum(), line.pushes());
   metrics.wait_share = progress.wait_share();
-  metrics.max_staleness = stats.max_staleness;
-  const double steps = std::max<uint64_t>(1, stats.steps);
-  metrics.bytes_sent = stats.bytes_sent / steps;
-  metrics.bytes_received = stats.bytes_received / steps;
-  metrics.dropped = stats.dropped;
-  metrics.skipped_steps = stats.skipped;
-  metrics.loss_scale = stats.loss_scale;
+  metrics.max_staleness = line.max_staleness();
+  metrics.bytes_sent = Mean(line.bytes_sent(), line.steps());
+  metrics.bytes_received = Mean(line.bytes_received(), line.steps());
+  metrics.dropped = line.dropped();
+  metrics.skipped_steps = line.skipped();
+  metrics.loss_scale = loss_scale;
   return metrics_.Write(metrics);
+}
+
+absl::Status RunRecorder::EndEpochs(const v1::JobProgress& progress, uint32_t evaluated) {
+  const uint32_t done = std::min(progress.epochs_done(), evaluated);
+  uint64_t examples = 0;
+  for (const v1::JobProgress::EpochWork& epoch : progress.epoch_work()) {
+    if (epoch.epoch() >= epoch_ && epoch.epoch() < done) examples += epoch.examples();
+  }
+  // Several epochs that end together share their time.
+  const double seconds_per_example = Mean(progress.seconds() - epoch_end_, examples);
+  for (const v1::JobProgress::EpochWork& epoch : progress.epoch_work()) {
+    if (epoch.epoch() < epoch_ || epoch.epoch() >= done) continue;
+    epoch_ = epoch.epoch() + 1;
+    epoch_end_ += epoch.examples() * seconds_per_example;
+    EpochMetrics metrics;
+    metrics.epoch = epoch_;
+    metrics.step = progress.step();
+    metrics.examples = progress.examples();
+    metrics.seconds = epoch_end_;
+    metrics.epoch_examples = epoch.examples();
+    metrics.train_loss = Mean(epoch.loss_sum(), epoch.examples());
+    metrics.samples_per_second = Mean(1, seconds_per_example);
+    if (absl::Status status = metrics_.Write(metrics); !status.ok()) return status;
+  }
+  return absl::OkStatus();
 }
 
 absl::Status RunRecorder::Test(const v1::Evaluation& evaluation, double seconds) {
@@ -193,38 +224,43 @@ Summary RunRecorder::Summarize(const v1::JobProgress& progress) const {
   summary.job = options_.job.name();
   summary.mode = KindName(policy);
   if (policy.sync().quorum() > 0) summary.quorum = policy.sync().quorum();
-  if (policy.has_bounded()) summary.staleness_bound = policy.bounded().steps_ahead();
+  if (policy.has_bounded()) summary.steps_ahead = policy.bounded().steps_ahead();
   if (policy.has_local_sgd()) summary.local_steps = policy.local_sgd().local_steps();
   summary.codec = EncodingName(options_.job.codec().gradients());
   summary.value_codec = EncodingName(options_.job.codec().values());
   summary.precision = PrecisionName(options_.job.training().precision());
   summary.servers = options_.servers;
   summary.workers = options_.workers;
-  const uint64_t per_epoch = progress.epochs() == 0 ? 0 : progress.total_examples() / progress.epochs();
-  // Examples of a lost worker's lease are counted twice, so cap the epochs.
-  summary.epochs = per_epoch == 0 ? 0 : std::min<uint64_t>(progress.examples() / per_epoch, progress.epochs());
+  summary.epochs = progress.epochs_done();
   summary.steps = progress.step();
   summary.examples = progress.examples();
   summary.seconds = progress.seconds();
   summary.samples_per_second = progress.seconds() > 0 ? progress.examples() / progress.seconds() : 0;
   summary.train_loss = progress.epoch_train_loss();
+  if (!progress.epoch_work().empty()) {
+    summary.train_loss_epoch = progress.epoch_work().rbegin()->epoch() + 1;
+    summary.train_loss_examples = progress.epoch_work().rbegin()->examples();
+  }
   if (progress.has_last_evaluation()) {
     summary.test_loss = progress.last_evaluation().loss();
     if (progress.last_evaluation().has_accuracy()) summary.test_accuracy = progress.last_evaluation().accuracy();
   }
   summary.learning_rate = AsWritten(progress.learning_rate());
-  summary.max_staleness = progress.max_staleness();
-  summary.mean_staleness = total_.mean_staleness;
-  if (progress.seconds() > 0) summary.wait_share = absl::ToDoubleSeconds(total_.waited) / progress.seconds();
-  if (total_.steps > 0) {
-    summary.bytes_sent_per_step = static_cast<double>(total_.bytes_sent) / total_.steps;
-    summary.bytes_received_per_step = static_cast<double>(total_.bytes_received) / total_.steps;
-  }
+  const v1::Work& total = progress.total();
+  summary.max_staleness = total.max_staleness();
+  summary.mean_staleness = Mean(total.staleness_sum(), total.pushes());
+  summary.dropped = total.dropped();
+  summary.wait_share = Mean(total.wait_seconds(), total.seconds());
+  summary.bytes_sent = total.bytes_sent();
+  summary.bytes_received = total.bytes_received();
+  summary.gradient_bytes = total.bytes_sent();
+  summary.bytes_sent_per_step = Mean(total.bytes_sent(), total.steps());
+  summary.bytes_received_per_step = Mean(total.bytes_received(), total.steps());
   summary.workers_lost = progress.workers_lost();
   summary.examples_repeated = progress.examples_repeated();
-  summary.skipped_steps = total_.skipped;
+  summary.skipped_steps = total.skipped();
   summary.memory = options_.memory;
-  summary.loss_scale = total_.loss_scale;
+  summary.loss_scale = loss_scale_;
   summary.run_dir = folder_.path();
   summary.device = options_.device;
   summary.version = kVersion;

@@ -17,12 +17,10 @@
 #include "common/run/run_folder.h"
 #include "common/run/summary.h"
 #include "worker/model/trainable_model.h"
-#include "worker/training/parameter_exchange.h"
 
 namespace ballast {
 
-// Adds the sums of the shards' counts to a run's summary: staleness, waits, dropped gradients, bytes. Worker 0's mean
-// staleness stays if the shards counted none.
+// Adds the distributions of staleness and waits that the shards counted to a run's summary, and the time since when.
 void AddShards(absl::Span<const v1::GetStatusResponse> shards, Summary& summary);
 
 // Compares the pushes that workers reported as acknowledged with those that the shards accepted, and sets the summary's
@@ -34,8 +32,9 @@ void AddPushes(const v1::GetProgressResponse& reported, absl::Span<const v1::Get
 // Returns one line that names the shards that lost acknowledged pushes and how many; empty if none did.
 std::string DescribeLosses(const Summary& summary);
 
-// Owns a run's directory and writes metrics during the job, and the model and the summary at its end. Only rank 0 has
-// one. Thread safety: none; the training loop's thread calls it.
+// Owns a run's directory and writes metrics during the job, and the model and the summary at its end. All its figures
+// come from the job's progress, which the coordinator sums up over all workers and processes. Only rank 0 has one.
+// Thread safety: none; the training loop's thread calls it.
 class RunRecorder {
  public:
   struct Options {
@@ -57,10 +56,13 @@ class RunRecorder {
 
   static absl::StatusOr<RunRecorder> Create(Options options);
 
-  // Adds to the summary's totals; call it once for each ExchangeStats.
-  void Count(const ExchangeStats& stats);
-  absl::Status Train(const v1::JobProgress& progress, const ExchangeStats& stats);
+  // Continues the metrics of a job that an earlier process has begun: lines that it wrote are not written again.
+  absl::Status Resume(const v1::JobProgress& progress);
+  // Writes the newest line of the progress, unless it is written. `loss_scale` is worker 0's.
+  absl::Status Train(const v1::JobProgress& progress, std::optional<float> loss_scale);
   absl::Status Test(const v1::Evaluation& evaluation, double seconds);
+  // Writes the lines of the epochs that are done, up to `evaluated`, the number of epochs that worker 0 has ended.
+  absl::Status EndEpochs(const v1::JobProgress& progress, uint32_t evaluated);
 
   // Final counts over all workers, from the coordinator and the shards; empty if they did not respond.
   struct Totals {
@@ -84,7 +86,12 @@ class RunRecorder {
   Options options_;
   RunFolder folder_;
   MetricsWriter metrics_;
-  ExchangeStats total_;
+  // Number of JobProgress.lines that are written.
+  uint64_t lines_ = 0;
+  // The last epoch that has a line, and the line's time.
+  uint32_t epoch_ = 0;
+  double epoch_end_ = 0;
+  std::optional<float> loss_scale_;
 };
 
 }  // namespace ballast

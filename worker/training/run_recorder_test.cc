@@ -28,23 +28,20 @@ constexpr auto Shard = Parse<v1::GetStatusResponse>;
 constexpr auto Reported = Parse<v1::GetProgressResponse>;
 
 TEST(AddShardsTest, SumsUpWhatAllShardsCounted) {
-  Summary summary{.max_staleness = 2};
-  AddShards({Shard("dropped: 1 max_staleness: 1 push_bytes: 100 pull_bytes: 400 "
-                   "staleness { buckets: 3 buckets: 1 count: 4 sum: 1 max: 1 }"),
-             Shard("dropped: 2 max_staleness: 5 push_bytes: 10 pull_bytes: 40 "
+  Summary summary{.seconds = 60, .max_staleness = 2, .mean_staleness = 0.5};
+  AddShards({Shard("max_staleness: 1 uptime_seconds: 61 staleness { buckets: 3 buckets: 1 count: 4 sum: 1 max: 1 }"),
+             Shard("max_staleness: 5 uptime_seconds: 12 "
                    "staleness { buckets: 0 buckets: 0 buckets: 0 buckets: 2 count: 2 sum: 9 max: 5 } "
                    "wait_microseconds { buckets: 6 buckets: 0 buckets: 2 count: 8 sum: 6 max: 3 }")},
             summary);
-  EXPECT_EQ(summary.dropped, 3);
   EXPECT_EQ(summary.max_staleness, 5);
-  EXPECT_EQ(summary.bytes_sent, 110);
-  EXPECT_EQ(summary.gradient_bytes, 110);
-  EXPECT_EQ(summary.bytes_received, 440);
+  EXPECT_EQ(summary.mean_staleness, 0.5) << "of pushes, which the workers count";
   EXPECT_THAT(summary.staleness.buckets, ElementsAre(3, 1, 0, 2));
   EXPECT_EQ(summary.staleness.max, 5);
-  EXPECT_DOUBLE_EQ(summary.mean_staleness, 10.0 / 6);
+  EXPECT_DOUBLE_EQ(summary.staleness.mean, 10.0 / 6);
   EXPECT_THAT(summary.wait_microseconds.buckets, ElementsAre(6, 0, 2));
   EXPECT_EQ(summary.wait_microseconds.mean, 0.75);
+  EXPECT_EQ(summary.server_seconds, 12) << "the second shard has been started again";
 }
 
 TEST(AddPushesTest, FindsNothingWhereShardsAcceptedAllThatWasAcknowledged) {
@@ -82,7 +79,131 @@ TEST(AddShardsTest, WithoutShardsTheWorkersFiguresStay) {
   EXPECT_EQ(summary.mean_staleness, 0.5);
 }
 
-class RunRecorderTest : public ModelFixture {};
+class RunRecorderTest : public ModelFixture {
+ protected:
+  // A recorder in a new directory, or one that continues there.
+  static RunRecorder Record(const std::string& name, bool resumes = false) {
+    const std::string path = testing::TempDir() + "/" + name;
+    if (!resumes) std::filesystem::remove_all(path);
+    absl::StatusOr<RunRecorder> recorder = RunRecorder::Create({.run_dir = path, .resumes = resumes});
+    EXPECT_TRUE(recorder.ok()) << recorder.status();
+    return *std::move(recorder);
+  }
+  static Metrics Written(const RunRecorder& recorder) { return ReadMetrics(recorder.folder().metrics()).value(); }
+};
+
+constexpr auto Progress = Parse<v1::JobProgress>;
+
+TEST_F(RunRecorderTest, WritesEachLineOnceWithItsSpan) {
+  RunRecorder recorder = Record("lines");
+  v1::JobProgress progress = Progress(
+      "epoch: 1 step: 30 examples: 640 seconds: 8 lines: 3 line_seconds: 0.5 train_loss: 0.25 samples_per_second: 640 "
+      "wait_share: 0.125 line { examples: 320 steps: 4 pushes: 8 staleness_sum: 12 max_staleness: 3 dropped: 2 "
+      "skipped: 1 bytes_sent: 400 bytes_received: 800 }");
+  for (int report = 0; report < 2; ++report) ASSERT_TRUE(recorder.Train(progress, 2.0f).ok());
+  const Metrics metrics = Written(recorder);
+  ASSERT_EQ(metrics.train.size(), 1);
+  const TrainMetrics& line = metrics.train[0];
+  EXPECT_EQ(line.epoch, 2);
+  EXPECT_EQ(line.over_examples, 320);
+  EXPECT_EQ(line.over_seconds, 0.5);
+  EXPECT_EQ(line.loss, 0.25);
+  EXPECT_EQ(line.samples_per_second, 640);
+  EXPECT_EQ(line.staleness, 1.5);
+  EXPECT_EQ(line.max_staleness, 3);
+  EXPECT_EQ(line.wait_share, 0.125);
+  EXPECT_EQ(line.bytes_sent, 100);
+  EXPECT_EQ(line.bytes_received, 200);
+  EXPECT_EQ(line.dropped, 2);
+  EXPECT_EQ(line.skipped_steps, 1);
+  EXPECT_EQ(line.loss_scale, 2);
+}
+
+TEST_F(RunRecorderTest, AnEpochHasItsLineOnceItIsDoneAndEvaluated) {
+  RunRecorder recorder = Record("epochs");
+  v1::JobProgress progress = Progress(
+      "examples: 70 seconds: 4 epoch_work { epoch: 0 examples: 40 loss_sum: 20 } epoch_work { epoch: 1 examples: 30 "
+      "loss_sum: 3 }");
+  ASSERT_TRUE(recorder.EndEpochs(progress, /*evaluated=*/1).ok());
+  EXPECT_TRUE(Written(recorder).epochs.empty()) << "another worker is still at it";
+  progress.set_epochs_done(1);
+  ASSERT_TRUE(recorder.EndEpochs(progress, /*evaluated=*/0).ok());
+  EXPECT_TRUE(Written(recorder).epochs.empty());
+  for (int report = 0; report < 2; ++report) ASSERT_TRUE(recorder.EndEpochs(progress, /*evaluated=*/1).ok());
+  ASSERT_EQ(Written(recorder).epochs.size(), 1);
+  const EpochMetrics line = Written(recorder).epochs[0];
+  EXPECT_EQ(line.epoch, 1);
+  EXPECT_EQ(line.epoch_examples, 40);
+  EXPECT_EQ(line.train_loss, 0.5);
+  EXPECT_EQ(line.samples_per_second, 10);
+  EXPECT_EQ(line.seconds, 4);
+}
+
+TEST_F(RunRecorderTest, EpochsThatEndTogetherShareTheirTime) {
+  RunRecorder recorder = Record("together");
+  ASSERT_TRUE(recorder
+                  .EndEpochs(Progress("seconds: 8 epochs_done: 2 epoch_work { epoch: 0 examples: 10 } "
+                                      "epoch_work { epoch: 1 examples: 30 }"),
+                             2)
+                  .ok());
+  const Metrics metrics = Written(recorder);
+  ASSERT_EQ(metrics.epochs.size(), 2);
+  EXPECT_EQ(metrics.epochs[0].seconds, 2);
+  EXPECT_EQ(metrics.epochs[1].seconds, 8);
+  EXPECT_EQ(metrics.epochs[0].samples_per_second, 5);
+  EXPECT_EQ(metrics.epochs[1].samples_per_second, 5);
+}
+
+TEST_F(RunRecorderTest, AProcessThatContinuesRepeatsNoLine) {
+  v1::JobProgress progress =
+      Progress("seconds: 4 lines: 1 line { examples: 10 } epochs_done: 1 epoch_work { epoch: 0 examples: 10 }");
+  {
+    RunRecorder first = Record("continued");
+    ASSERT_TRUE(first.Train(progress, std::nullopt).ok());
+    ASSERT_TRUE(first.EndEpochs(progress, 1).ok());
+  }
+  RunRecorder second = Record("continued", /*resumes=*/true);
+  ASSERT_TRUE(second.Resume(progress).ok());
+  ASSERT_TRUE(second.Train(progress, std::nullopt).ok());
+  ASSERT_TRUE(second.EndEpochs(progress, 1).ok());
+  EXPECT_EQ(Written(second).train.size(), 1);
+  EXPECT_EQ(Written(second).epochs.size(), 1);
+  // The job has returned to a checkpoint before the end of the epoch.
+  progress.set_epochs_done(0);
+  ASSERT_TRUE(second.Resume(progress).ok());
+  progress.set_epochs_done(1);
+  ASSERT_TRUE(second.EndEpochs(progress, 1).ok());
+  EXPECT_EQ(Written(second).epochs.size(), 2);
+}
+
+TEST_F(RunRecorderTest, TheSummaryIsOfTheWholeJobNotOfOneProcess) {
+  const std::unique_ptr<Model> model =
+      CreateRandom("layers { dense { units: 1 } } loss { mean_squared_error {} }", 2, 1.0f);
+  ASSERT_NE(model, nullptr);
+  RunRecorder recorder = Record("totals");
+  const v1::JobProgress progress = Progress(
+      "examples: 640 seconds: 8 epochs_done: 2 epoch_train_loss: 0.25 epoch_work { epoch: 2 examples: 40 loss_sum: 10 "
+      "} "
+      "total { examples: 640 steps: 10 seconds: 16 wait_seconds: 4 pushes: 20 staleness_sum: 30 max_staleness: 3 "
+      "dropped: 5 skipped: 1 bytes_sent: 1000 bytes_received: 4000 }");
+  ASSERT_TRUE(recorder.Finish(*model, progress, {}, false).ok());
+  const Summary summary = ReadSummary(recorder.folder().summary()).value();
+  EXPECT_EQ(summary.epochs, 2);
+  EXPECT_EQ(summary.samples_per_second, 80);
+  EXPECT_EQ(summary.train_loss, 0.25);
+  EXPECT_EQ(summary.train_loss_epoch, 3);
+  EXPECT_EQ(summary.train_loss_examples, 40);
+  EXPECT_EQ(summary.wait_share, 0.25);
+  EXPECT_EQ(summary.mean_staleness, 1.5);
+  EXPECT_EQ(summary.max_staleness, 3);
+  EXPECT_EQ(summary.dropped, 5);
+  EXPECT_EQ(summary.skipped_steps, 1);
+  EXPECT_EQ(summary.bytes_sent, 1000);
+  EXPECT_EQ(summary.gradient_bytes, 1000);
+  EXPECT_EQ(summary.bytes_received, 4000);
+  EXPECT_EQ(summary.bytes_sent_per_step, 100);
+  EXPECT_EQ(summary.bytes_received_per_step, 400);
+}
 
 // Two examples of two features; the unbiased variance of the second feature is 2.
 TEST_F(RunRecorderTest, ASavedModelHasItsWeightsAndWhatItsBatchNormsHaveSeen) {

@@ -81,7 +81,7 @@ absl::Status TrainingLoop::LearnProgress() {
   progress_ = response->progress();
   // Epochs that were already evaluated are not evaluated again.
   epoch_ = std::min(progress_.last_evaluation().epoch(), options_.epochs);
-  return absl::OkStatus();
+  return parts_.recorder == nullptr ? absl::OkStatus() : parts_.recorder->Resume(progress_);
 }
 
 // While the others do not wait for this worker, each tensor advances at its own time. From this worker's first push on,
@@ -122,6 +122,7 @@ absl::Status TrainingLoop::Train(const Batch& batch) {
                          .loss_scale = parts_.exchange->loss_scale()};
     absl::StatusOr<BatchResult> result = parts_.model->Train(view, *parts_.exchange);
     if (!result.ok()) return result.status();
+    tally_.epoch = batch.epoch;
     tally_.examples += result->examples;
     tally_.loss_sum += result->loss_sum;
   }
@@ -146,9 +147,11 @@ absl::Status TrainingLoop::AwaitData() {
 absl::Status TrainingLoop::EndLease(const Batch& batch) {
   // A lease is complete only once every shard has acknowledged its pushes.
   if (absl::Status status = parts_.exchange->AwaitAll(); !status.ok()) return status;
-  // Reports before completing the lease, so that worker 0's summary counts the whole job once the last lease is done.
+  // Reports before completing the lease, so that an epoch's sums are whole once its last lease is done.
   if (tally_.examples > 0) {
-    if (auto progress = parts_.coordinator->ReportProgress(TakeTally(), std::nullopt); !progress.ok()) {
+    v1::WorkerProgress mine = TakeTally(parts_.exchange->TakeStats());
+    mine.set_line_continues(true);
+    if (auto progress = parts_.coordinator->ReportProgress(mine, std::nullopt); !progress.ok()) {
       return progress.status();
     }
   }
@@ -167,9 +170,8 @@ absl::Status TrainingLoop::EndEpoch(uint32_t epochs_done) {
     // In async mode the other workers may be ahead, or may have done the whole epoch.
     evaluation->set_step(std::max(step_, progress_.step()));
   }
-  if (absl::Status status = Report(evaluation.has_value() ? &*evaluation : nullptr); !status.ok()) return status;
   epoch_ = epochs_done;
-  return absl::OkStatus();
+  return Report(evaluation.has_value() ? &*evaluation : nullptr);
 }
 
 absl::Status TrainingLoop::EndJob() {
@@ -179,41 +181,48 @@ absl::Status TrainingLoop::EndJob() {
   return EndEpoch(options_.epochs);
 }
 
-v1::WorkerProgress TrainingLoop::TakeTally() {
+v1::WorkerProgress TrainingLoop::TakeTally(const ExchangeStats& stats) {
+  const absl::Time now = absl::Now();
   v1::WorkerProgress mine;
   mine.set_step(step_);
-  mine.set_epoch(epoch_);
-  mine.set_examples(tally_.examples);
-  mine.set_loss_sum(tally_.loss_sum);
-  const absl::Time now = absl::Now();
-  mine.set_seconds(absl::ToDoubleSeconds(now - tally_.since));
+  mine.set_epoch(tally_.epoch);
+  mine.set_learning_rate(stats.learning_rate);
   for (uint64_t pushes : parts_.exchange->acknowledged_pushes()) mine.add_acknowledged_pushes(pushes);
+  v1::Work& work = *mine.mutable_work();
+  work.set_examples(tally_.examples);
+  work.set_loss_sum(tally_.loss_sum);
+  work.set_steps(stats.steps);
+  work.set_seconds(absl::ToDoubleSeconds(now - tally_.since));
+  work.set_wait_seconds(absl::ToDoubleSeconds(stats.waited));
+  work.set_pushes(stats.pushes);
+  work.set_staleness_sum(stats.staleness_sum);
+  work.set_max_staleness(stats.max_staleness);
+  work.set_dropped(stats.dropped);
+  work.set_skipped(stats.skipped);
+  work.set_bytes_sent(stats.bytes_sent);
+  work.set_bytes_received(stats.bytes_received);
   tally_ = {.since = now};
   return mine;
 }
 
 absl::Status TrainingLoop::Report(const v1::Evaluation* evaluation) {
   const ExchangeStats stats = parts_.exchange->TakeStats();
-  v1::WorkerProgress mine = TakeTally();
-  mine.set_wait_seconds(absl::ToDoubleSeconds(stats.waited));
-  mine.set_max_staleness(stats.max_staleness);
-  mine.set_learning_rate(stats.learning_rate);
-  absl::StatusOr<v1::JobProgress> progress =
-      parts_.coordinator->ReportProgress(mine, evaluation == nullptr ? std::nullopt : std::make_optional(*evaluation));
+  absl::StatusOr<v1::JobProgress> progress = parts_.coordinator->ReportProgress(
+      TakeTally(stats), evaluation == nullptr ? std::nullopt : std::make_optional(*evaluation));
   if (!progress.ok()) return progress.status();
   progress_ = *std::move(progress);
-  const bool trained = std::exchange(unrecorded_steps_, 0) > 0;
+  unrecorded_steps_ = 0;
   if (evaluation != nullptr) {
     std::cerr << absl::StrFormat("epoch %d: test loss %.4f", evaluation->epoch(), evaluation->loss())
               << (evaluation->has_accuracy() ? absl::StrFormat(", accuracy %.4f", evaluation->accuracy()) : "")
               << std::endl;
   }
   if (parts_.recorder == nullptr) return absl::OkStatus();
-  parts_.recorder->Count(stats);
-  if (trained) {
-    if (absl::Status status = parts_.recorder->Train(progress_, stats); !status.ok()) return status;
+  if (absl::Status status = parts_.recorder->Train(progress_, stats.loss_scale); !status.ok()) return status;
+  if (evaluation != nullptr) {
+    if (absl::Status status = parts_.recorder->Test(*evaluation, progress_.seconds()); !status.ok()) return status;
   }
-  return evaluation == nullptr ? absl::OkStatus() : parts_.recorder->Test(*evaluation, progress_.seconds());
+  return parts_.recorder->EndEpochs(progress_, epoch_);
 }
 
 }  // namespace ballast

@@ -100,6 +100,7 @@ class TrainingLoop {
   // Counts since the last report.
   struct Tally {
     absl::Time since;
+    uint32_t epoch = 0;
     uint64_t examples = 0;
     double loss_sum = 0;
   };
@@ -114,8 +115,8 @@ class TrainingLoop {
   absl::Status EndLease(const Batch& batch);
   absl::Status EndEpoch(uint32_t epochs_done);
   absl::Status EndJob();
-  // Returns the progress since the last call, without the exchange's statistics.
-  v1::WorkerProgress TakeTally();
+  // Returns the progress since the last call; `stats` are the exchange's since then.
+  v1::WorkerProgress TakeTally(const ExchangeStats& stats);
   absl::Status Report(const v1::Evaluation* evaluation);
 
   const Parts parts_;
