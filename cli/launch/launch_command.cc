@@ -327,6 +327,17 @@ class LaunchProgress : public ProgressSource {
   LaunchSecurity* const security_;
 };
 
+// Copies the best model of the run that this one resumes, if the job keeps the best.
+void TakeBestModel(const Request& request, const RunFolder& folder, std::ostream& err) {
+  if (request.plan.resume.empty() || request.job.training().keep_best() == v1::TEST_METRIC_UNSPECIFIED) return;
+  const std::filesystem::path checkpoints = std::filesystem::path(request.plan.resume).parent_path();
+  const std::string model = RunFolder(checkpoints.parent_path().string()).model();
+  std::error_code error;
+  if (checkpoints.filename() != "checkpoints" || !std::filesystem::exists(model, error)) return;
+  std::filesystem::copy_file(model, folder.model(), error);
+  if (error) err << "warning: " << model << " was not copied: " << error.message() << std::endl;
+}
+
 LaunchResult RunJob(Request& request, std::ostream& err) {
   std::unique_ptr<LaunchSecurity> security;
   if (request.insecure) {
@@ -371,6 +382,11 @@ void PrintSummary(const Summary& summary, std::ostream& out) {
   if (summary.restarts + summary.workers_lost > 0) {
     out << absl::StrFormat("processes restarted %d, workers lost %d, examples repeated %d\n", summary.restarts,
                            summary.workers_lost, summary.examples_repeated);
+  }
+  if (summary.stopped_early) out << "the training ended early, because the test metric did not improve\n";
+  if (summary.best_epoch.has_value()) {
+    out << absl::StrFormat("the model and the test results are those of epoch %d, the best\n",
+                           static_cast<int>(*summary.best_epoch));
   }
   if (summary.test_accuracy.has_value()) out << absl::StrFormat("test accuracy: %.4f\n", *summary.test_accuracy);
 }
@@ -439,6 +455,7 @@ int LaunchCommand(absl::Span<const std::string> args, std::ostream& out, std::os
                                          : absl::StrCat("the job resumes from ", request->plan.resume))
         << std::endl;
   }
+  TakeBestModel(*request, *folder, err);
   const LaunchResult result = RunJob(*request, err);
   return Conclude(*request, *folder, result, out, err);
 }

@@ -112,6 +112,9 @@ void AssignLaterFields(const Json& object, Summary& summary, absl::Status& statu
   Assign(summary.pushes_duplicated, OptionalNumberField(object, "pushes_duplicated"), status);
   if (!object.contains("pushes_lost_by_shard")) return;
   Assign(summary.pushes_lost_by_shard, CountsField(object, "pushes_lost_by_shard"), status);
+  if (!object.contains("best_epoch")) return;
+  Assign(summary.best_epoch, OptionalNumberField(object, "best_epoch"), status);
+  Assign(summary.stopped_early, BoolField(object, "stopped_early"), status);
 }
 
 }  // namespace
@@ -157,6 +160,8 @@ std::string SummaryToJson(const Summary& summary) {
                    {"pushes_duplicated", CountOrNull(summary.pushes_duplicated)},
                    {"pushes_lost_by_shard", summary.pushes_lost_by_shard},
                    {"run_dir", summary.run_dir},
+                   {"best_epoch", CountOrNull(summary.best_epoch)},
+                   {"stopped_early", summary.stopped_early},
                    {"interrupted", summary.interrupted},
                    {"device", summary.device},
                    {"version", summary.version}});

@@ -244,6 +244,14 @@ absl::Status JobControl::CompleteLease(const Membership::Id& id, uint64_t lease,
   return status;
 }
 
+absl::Status JobControl::ReportProgress(const Membership::Id& id, const v1::WorkerProgress& progress,
+                                        const v1::Evaluation* evaluation, absl::Time now) {
+  absl::Status status = workers_.Report(id, progress, evaluation, now);
+  // An evaluation may end the training.
+  if (status.ok() && evaluation != nullptr) Update(now);
+  return status;
+}
+
 internal::v1::CheckpointManifest JobControl::MakeManifest(absl::Time now) const {
   internal::v1::CheckpointManifest manifest;
   manifest.set_version(kVersion);

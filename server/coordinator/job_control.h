@@ -88,6 +88,9 @@ class JobControl {
   absl::Status CompleteLease(const Membership::Id& id, uint64_t lease, uint64_t steps, uint64_t batches,
                              absl::Time now);
 
+  absl::Status ReportProgress(const Membership::Id& id, const v1::WorkerProgress& progress,
+                              const v1::Evaluation* evaluation, absl::Time now);
+
   void OnCommit(uint64_t checkpoint, const absl::Status& committed, absl::Time now);
   void RetryCommit() { committing_ = false; }
 

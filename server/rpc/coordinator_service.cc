@@ -227,16 +227,18 @@ grpc::ServerUnaryReactor* CoordinatorServiceAdapter::AcquireLease(grpc::Callback
   if (!wait.ok()) return Answer(context, wait.status());
   auto* const call = new WaitingCall(coordinator_);
   const std::shared_ptr<CancellableWait> waiting = call->wait();
-  waiting->Began(coordinator_->AcquireLease(*id, {request->held_leases().begin(), request->held_leases().end()}, *wait,
-                                            [=](const absl::StatusOr<Coordinator::Grant>& grant) {
-                                              if (grant.ok()) {
-                                                if (grant->lease.has_value())
-                                                  Encode(*grant->lease, response->mutable_lease());
-                                                response->set_finished(grant->finished);
-                                                response->set_waiting_for(grant->waiting_for);
-                                              }
-                                              call->Finish(ToGrpcStatus(grant.status()));
-                                            }));
+  waiting->Began(coordinator_->AcquireLease(
+      *id, {request->held_leases().begin(), request->held_leases().end()}, *wait,
+      [=](const absl::StatusOr<Coordinator::Grant>& grant) {
+        if (grant.ok()) {
+          if (grant->lease.has_value()) Encode(*grant->lease, response->mutable_lease());
+          response->set_finished(grant->finished);
+          response->set_epochs_done(grant->epochs_done);
+          response->set_waiting_for(grant->waiting_for);
+        }
+        call->Finish(ToGrpcStatus(grant.status()));
+      },
+      request->epochs_done()));
   return call;
 }
 

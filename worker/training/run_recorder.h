@@ -58,6 +58,8 @@ class RunRecorder {
   void Count(const ExchangeStats& stats);
   absl::Status Train(const v1::JobProgress& progress, const ExchangeStats& stats);
   absl::Status Test(const v1::Evaluation& evaluation, double seconds);
+  // Writes the model if Training.keep_best is set and this evaluation of it is the best so far.
+  absl::Status KeepBest(TrainableModel& model, const v1::Evaluation& evaluation, const v1::JobProgress& progress);
 
   // Final counts over all workers, from the coordinator and the shards; empty if they did not respond.
   struct Totals {
@@ -66,7 +68,7 @@ class RunRecorder {
     std::vector<v1::GetStatusResponse> shards;
   };
 
-  // Writes the current model and the summary.
+  // Writes the current model, unless a better one is kept, and the summary.
   absl::Status Finish(TrainableModel& model, const v1::JobProgress& progress, const Totals& totals, bool interrupted);
 
   const RunFolder& folder() const { return folder_; }
@@ -74,7 +76,10 @@ class RunRecorder {
  private:
   RunRecorder(Options options, RunFolder folder, MetricsWriter metrics)
       : options_(std::move(options)), folder_(std::move(folder)), metrics_(std::move(metrics)) {}
-  absl::Status WriteModel(TrainableModel& model, const v1::JobProgress& progress);
+  // With `evaluation`, the file's metadata has its epoch and results.
+  absl::Status WriteModel(TrainableModel& model, const v1::JobProgress& progress, const v1::Evaluation* evaluation);
+  // Finds the best model that an earlier process of this rank has kept.
+  void FindBest();
 
   Summary Summarize(const v1::JobProgress& progress) const;
 
@@ -82,6 +87,8 @@ class RunRecorder {
   RunFolder folder_;
   MetricsWriter metrics_;
   ExchangeStats total_;
+  // The evaluation of the model in the run's directory, if it is kept.
+  std::optional<v1::Evaluation> best_;
 };
 
 }  // namespace ballast
