@@ -88,6 +88,19 @@ TEST_F(EarlyStopTest, KeepsTheModelOfTheBestEpoch) {
   EXPECT_EQ(Values("best"), Values("one"));
 }
 
+TEST_F(EarlyStopTest, AResumedRunKnowsItsBestEpochAndHowManyFollowed) {
+  WriteStoppingJob(2, "keep_best: TEST_LOSS early_stopping { epochs: 3 }");
+  MisleadTheTest();
+  Train({"--workers", "2", "--durability", "checkpoint"}, "first");
+  WriteStoppingJob(50, "keep_best: TEST_LOSS early_stopping { epochs: 3 }");
+  MisleadTheTest();
+  const auto resumed = Train({"--workers", "2", "--durability", "checkpoint", "--resume", Path("first")}, "resumed");
+  EXPECT_EQ(resumed["best_epoch"], 1);
+  EXPECT_EQ(resumed["stopped_early"], true);
+  EXPECT_EQ(resumed["epochs"], 4) << "the best one and three without an improvement";
+  EXPECT_EQ(Values("resumed"), Values("first"));
+}
+
 // Worker 0, for whose evaluations the others wait, is among those killed, and so is the coordinator.
 TEST_F(EarlyStopTest, GoesOnThoughProcessesDie) {
   constexpr int kEpochs = 300;

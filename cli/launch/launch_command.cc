@@ -47,8 +47,8 @@ namespace {
 constexpr char kUsage[] =
     "usage: ballast launch JOB [flags]\n\n"
     "Trains the job described in the text file JOB on this machine: starts servers and workers, shows the progress,\n"
-    "and writes metrics, model and report to a run directory. Ctrl-C saves the model and stops the job; a second\n"
-    "Ctrl-C stops it immediately.\n\n";
+    "and writes metrics, model and report to a run directory. Ctrl-C saves a checkpoint, unless the durability is\n"
+    "none, and the model, and stops the job; a second Ctrl-C stops it immediately.\n\n";
 
 constexpr int kMaxProcesses = 64;
 constexpr int kMaxThreads = 1024;
@@ -161,6 +161,15 @@ std::string FindNewest(const std::string& runs, const std::string& job) {
     newest = *manifest;
   }
   return newest;
+}
+
+// Returns whether a job of that many epochs has nothing left after the checkpoint.
+bool IsDone(const std::string& manifest, uint32_t epochs) {
+  const absl::StatusOr<internal::v1::CheckpointManifest> read = ReadManifest(manifest);
+  if (!read.ok()) return false;
+  uint32_t done = read->leases().next().epoch();
+  for (const auto& rank : read->leases().by_rank()) done = std::max(done, rank.epoch());
+  return done >= epochs;
 }
 
 absl::Status ReadResume(const Arguments& arguments, Request& request) {
@@ -322,6 +331,10 @@ class LaunchProgress : public ProgressSource {
     return server_->ReportEnd(member, how, timeout);
   }
 
+  absl::StatusOr<v1::SaveCheckpointResponse> SaveCheckpoint(uint64_t id, absl::Duration timeout) override {
+    return server_->SaveCheckpoint(id, timeout);
+  }
+
  private:
   const std::unique_ptr<ServerConnection> server_;
   LaunchSecurity* const security_;
@@ -454,6 +467,9 @@ int LaunchCommand(absl::Span<const std::string> args, std::ostream& out, std::os
     err << (request->plan.resume.empty() ? "no run of this job has a checkpoint; the job starts from the beginning"
                                          : absl::StrCat("the job resumes from ", request->plan.resume))
         << std::endl;
+    if (!request->plan.resume.empty() && IsDone(request->plan.resume, request->job.training().epochs())) {
+      err << "all its epochs are done, and nothing is left to train: to train on, raise training.epochs" << std::endl;
+    }
   }
   TakeBestModel(*request, *folder, err);
   const LaunchResult result = RunJob(*request, err);

@@ -130,6 +130,10 @@ absl::StatusOr<v1::JobProgress> Coordinator::ReportProgress(const Membership::Id
   });
 }
 
+v1::SaveCheckpointResponse Coordinator::SaveCheckpoint(const v1::SaveCheckpointRequest& request) {
+  return Apply([&](JobControl& control, absl::Time now) { return control.SaveCheckpoint(request, now); });
+}
+
 WorkerControl::Beginning Coordinator::BeginningOf(const Membership::Id& worker) const {
   absl::MutexLock lock(&mutex_);
   return control_.workers().BeginningOf(worker);

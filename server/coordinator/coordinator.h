@@ -74,6 +74,7 @@ class Coordinator {
   absl::Status CompleteLease(const Membership::Id& id, uint64_t lease, uint64_t steps = 0, uint64_t batches = 0);
   absl::StatusOr<v1::JobProgress> ReportProgress(const Membership::Id& id, const v1::WorkerProgress& progress,
                                                  const v1::Evaluation* evaluation);
+  v1::SaveCheckpointResponse SaveCheckpoint(const v1::SaveCheckpointRequest& request);
   WorkerControl::Beginning BeginningOf(const Membership::Id& worker) const;
   v1::JobProgress progress() const;
   // The job of the first worker to join, or of the first PlaceTensors; empty until then.

@@ -83,6 +83,7 @@ CoordinatorServiceAdapter::CoordinatorServiceAdapter(Coordinator* coordinator, c
   MarkMethodCallback(index("CompleteLease"), ParsingHandler(this, &Self::CompleteLease));
   MarkMethodCallback(index("ReportProgress"), ParsingHandler(this, &Self::ReportProgress));
   MarkMethodCallback(index("GetProgress"), ParsingHandler(this, &Self::GetProgress));
+  MarkMethodCallback(index("SaveCheckpoint"), ParsingHandler(this, &Self::SaveCheckpoint));
 }
 
 grpc::ServerUnaryReactor* CoordinatorServiceAdapter::AnswerSaved(grpc::CallbackServerContext* context,
@@ -273,6 +274,17 @@ grpc::ServerUnaryReactor* CoordinatorServiceAdapter::GetProgress(grpc::CallbackS
   if (absl::Status access = access_->Check(*context, "CoordinatorService/GetProgress", request->job()); !access.ok())
     return Answer(context, access);
   *response = coordinator_->Describe();
+  return Answer(context, absl::OkStatus());
+}
+
+grpc::ServerUnaryReactor* CoordinatorServiceAdapter::SaveCheckpoint(grpc::CallbackServerContext* context,
+                                                                    const v1::SaveCheckpointRequest* request,
+                                                                    v1::SaveCheckpointResponse* response) {
+  if (absl::Status access =
+          access_->Check(*context, "CoordinatorService/SaveCheckpoint", request->job(), AccessRole::kAdmin);
+      !access.ok())
+    return Answer(context, access);
+  *response = coordinator_->SaveCheckpoint(*request);
   return Answer(context, absl::OkStatus());
 }
 
