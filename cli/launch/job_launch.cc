@@ -44,6 +44,11 @@ LaunchResult JobLaunch::Run() {
   if (failed() && signals_ == 0) AwaitAccused();
   if (!failed() && started.ok()) SaveCheckpoint();
   StopAll();
+  std::vector<pid_t> processes;
+  for (size_t child = 0; child < children_.size(); ++child) {
+    processes.push_back(supervisor_->pid(static_cast<int>(child)));
+  }
+  RemovePartialFiles(plan_.run_dir, processes, CheckpointsKept(plan_.durability));
   display_->Finish();
   if (signals_ > 0) return {kExitInterrupted, "", restarts_};
   if (failed()) return Failure();

@@ -67,7 +67,8 @@ struct LaunchResult {
 // them. RestartPolicy decides which of them start again; a restarted server keeps its address. Either a server or its
 // standby may hold the shard: they have the same rank and differ in how they were started. A failure stops the job.
 // On SIGINT, SIGTERM or SIGHUP the workers save the model and stop. Before that, and after the job's end, the job takes
-// a checkpoint, unless its durability is NONE. No child outlives this object. Does not read the job file.
+// a checkpoint, unless its durability is NONE. No child outlives this object, and no temporary file of theirs does.
+// Does not read the job file.
 // Thread safety: confined to the main thread.
 class JobLaunch : private ProcessListener {
  public:

@@ -2,10 +2,12 @@
 #include "cli/launch/job_launch.h"
 
 #include <signal.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <thread>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_replace.h"
@@ -555,6 +557,36 @@ TEST_F(JobLaunchTest, ASecondInterruptDoesNotWaitForTheCheckpoint) {
   EXPECT_EQ(Run().exit_status, 130);
   EXPECT_LT(seconds_, 10);
   EXPECT_THAT(shown_.str(), Not(HasSubstr("checkpoint was saved")));
+}
+
+TEST_F(JobLaunchTest, LeavesNoTemporaryFileOfAProcessThatItKills) {
+  worker_ = R"(
+trap 'touch $folder/model.safetensors.$$.tmp; touch $folder/stopping' TERM
+echo ready
+stay
+)";
+  Touch("notes.1.tmp");
+  std::filesystem::create_directories(run_dir_ + "/checkpoints");
+  const std::string checkpoint = "checkpoints/checkpoint-00000001.";
+  for (const char* name : {"shard-0-of-2", "manifest.partial"}) Touch(checkpoint + name);
+  server_ = absl::StrCat("[ $rank = 0 ] && touch $folder/logs/server-0.trace.$$.tmp\n", kGoodServer);
+  std::thread second;
+  asked_ = [&] {
+    if (!WorkersAreReady() || second.joinable()) return;
+    raise(SIGINT);
+    second = std::thread([this, launch = getpid()] {
+      while (!std::filesystem::exists(run_dir_ + "/stopping")) std::this_thread::yield();
+      kill(launch, SIGINT);
+    });
+  };
+  EXPECT_EQ(Run().exit_status, 130);
+  second.join();
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(run_dir_)) {
+    const std::string name = entry.path().filename();
+    EXPECT_FALSE(absl::EndsWith(name, ".tmp") && name != "notes.1.tmp") << name;
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(run_dir_ + "/checkpoints")) << "an incomplete one";
+  EXPECT_TRUE(std::filesystem::exists(run_dir_ + "/notes.1.tmp")) << "it is not the run's";
 }
 
 TEST_F(JobLaunchTest, KillsProcessesThatDoNotHeed) {

@@ -340,6 +340,28 @@ class LaunchProgress : public ProgressSource {
   LaunchSecurity* const security_;
 };
 
+// While it exists, SIGINT, SIGTERM and SIGHUP do not end this process, which may be writing a file; JobLaunch handles
+// them nevertheless. Forgets those that nobody has handled.
+class SignalDelay {
+ public:
+  SignalDelay() {
+    sigemptyset(&delayed_);
+    for (int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&delayed_, signal);
+    pthread_sigmask(SIG_BLOCK, &delayed_, &before_);
+  }
+  ~SignalDelay() {
+    const timespec no_time = {};
+    while (sigtimedwait(&delayed_, nullptr, &no_time) > 0) {
+    }
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  SignalDelay(const SignalDelay&) = delete;
+
+ private:
+  sigset_t delayed_;
+  sigset_t before_;
+};
+
 // Copies the best model of the run that this one resumes, if the job keeps the best.
 void TakeBestModel(const Request& request, const RunFolder& folder, std::ostream& err) {
   if (request.plan.resume.empty() || request.job.training().keep_best() == v1::TEST_METRIC_UNSPECIFIED) return;
@@ -449,6 +471,7 @@ int LaunchCommand(absl::Span<const std::string> args, std::ostream& out, std::os
   if (!server.ok()) return Fail(err, server.status(), kExitFailure);
   const absl::StatusOr<std::string> worker = FindBinary("worker", OwnPath());
   if (!worker.ok()) return Fail(err, worker.status(), kExitFailure);
+  const SignalDelay delay;
   const absl::StatusOr<RunFolder> folder = CreateRunFolder(*request);
   if (!folder.ok()) return Fail(err, folder.status(), kExitBadInput);
   request->plan.server_binary = *server;
