@@ -206,14 +206,16 @@ absl::StatusOr<v1::AcquireLeaseResponse> CoordinatorLink::AcquireLease(absl::Dur
     {
       absl::MutexLock lock(&mutex_);
       request.mutable_held_leases()->Assign(held_.begin(), held_.end());
+      request.set_epochs_done(epochs_done_);
     }
     absl::StatusOr<v1::AcquireLeaseResponse> response =
         Call<v1::AcquireLeaseResponse>(&calls_, Options("acquire lease", wait), request, &Async::AcquireLease);
-    if (response.ok() && response->has_lease()) {
+    if (response.ok()) {
       absl::MutexLock lock(&mutex_);
-      held_.insert(response->lease().id());
+      if (response->has_lease()) held_.insert(response->lease().id());
+      if (response->epochs_done() > 0) epochs_done_ = response->epochs_done();
     }
-    if (!response.ok() || response->finished() || response->has_lease()) return response;
+    if (!response.ok() || response->finished() || response->has_lease() || response->epochs_done() > 0) return response;
     const absl::Duration waited = absl::Now() - now;
     now += waited;
     if (now >= deadline) {
@@ -224,6 +226,11 @@ absl::StatusOr<v1::AcquireLeaseResponse> CoordinatorLink::AcquireLease(absl::Dur
     }
     if (waited < wait / 2) calls_.WaitForShutdown(kEarlyPollPause);
   }
+}
+
+uint32_t CoordinatorLink::epochs_done() const {
+  absl::MutexLock lock(&mutex_);
+  return epochs_done_;
 }
 
 absl::Status CoordinatorLink::CompleteLease(uint64_t lease_id, uint64_t steps, uint64_t batches) {

@@ -53,9 +53,12 @@ class CoordinatorLink {
   // member's alone, not the job's. Works after CancelCalls.
   absl::Status Leave(const std::string& failure, bool worker_local = false);
 
-  // Blocks for up to `timeout` until there is a lease or the data is `finished`; call it from one thread at a time. A
+  // Blocks for up to `timeout` until there is a lease, the data is `finished`, or the job awaits the evaluation of
+  // more epochs than before; call it from one thread at a time. A
   // lease whose response was lost is returned again. DEADLINE_EXCEEDED names the members that it waited for.
   absl::StatusOr<v1::AcquireLeaseResponse> AcquireLease(absl::Duration timeout);
+  // AcquireLeaseResponse.epochs_done of the last response that had any; 0: none.
+  uint32_t epochs_done() const;
   absl::Status CompleteLease(uint64_t lease_id, uint64_t steps, uint64_t batches);
 
   absl::StatusOr<v1::JobProgress> ReportProgress(v1::WorkerProgress progress, std::optional<v1::Evaluation> evaluation);
@@ -112,6 +115,7 @@ class CoordinatorLink {
   JobConditionTracker tracker_ ABSL_GUARDED_BY(mutex_);
   // Leases that are acquired and not completed.
   std::set<uint64_t> held_ ABSL_GUARDED_BY(mutex_);
+  uint32_t epochs_done_ ABSL_GUARDED_BY(mutex_) = 0;
 
   // Separate groups, because they shut down at different times.
   CallGroup calls_;

@@ -179,6 +179,16 @@ bool Server::job_finished() {
   return member_ != nullptr && member_->job_state() == v1::JOB_STATE_FINISHED;
 }
 
+std::string Server::SaveCheckpoint(absl::Duration timeout) {
+  CoordinatorMember* member = nullptr;
+  {
+    absl::MutexLock lock(&member_mutex_);
+    member = member_.get();
+  }
+  // Only Drain, on the caller's thread, ends the membership.
+  return member == nullptr || options_.checkpoint_dir.empty() ? "" : member->SaveCheckpoint(timeout);
+}
+
 void Server::Drain(absl::Duration grace) {
   if (data_ == nullptr) return;
   const absl::Time deadline = absl::Now() + grace;

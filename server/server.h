@@ -36,6 +36,9 @@ class Server {
   const std::string& address() const { return address_; }
   const std::string& control_address() const { return control_address_; }
 
+  // See CoordinatorMember::SaveCheckpoint. Call it before Drain.
+  std::string SaveCheckpoint(absl::Duration timeout);
+
   // Ends waits, refuses new work, lets calls under way finish within `grace`, then stops. Idempotent.
   void Drain(absl::Duration grace);
 

@@ -136,6 +136,9 @@ constexpr int kExitTerminated = 143;  // A shell's exit code for a process that 
 // Time for calls under way at a server that another one has displaced.
 constexpr absl::Duration kShortGrace = absl::Milliseconds(200);
 
+// Timeout for the checkpoint of a job that does not outlive this server; orchestrators allow 30 s in all.
+constexpr absl::Duration kSaveTimeout = absl::Seconds(20);
+
 absl::Status WriteAddress(const char* flag, const std::string& path, const std::string& address) {
   if (path.empty()) return absl::OkStatus();
   const absl::Status written = WriteFileAtomically(path, {address, "\n"});
@@ -260,6 +263,9 @@ int Serve(LineWriter& lines) {
       continue;
     }
     lines.Write(absl::StrCat("server ", rank, " is shutting down"));
+    if (reason.status.ok()) {
+      if (const std::string saved = (*server)->SaveCheckpoint(kSaveTimeout); !saved.empty()) lines.Write(saved);
+    }
     const bool cut_short = run_by == "orchestrator" && reason.signal == SIGTERM && !(*server)->job_finished();
     (*server)->Drain(absl::Seconds(5));
     if (absl::IsDeadlineExceeded(reason.status)) return Fail(lines, reason.status, kExitTemporary);

@@ -89,6 +89,7 @@ std::map<std::string, std::string> RequestsOf(const std::string& name) {
       {"CoordinatorService/ReportProgress",
        Bytes<v1::ReportProgressRequest>(member + "progress { step: 7 examples: 8 loss_sum: 3 seconds: 1 }")},
       {"CoordinatorService/GetProgress", Bytes<v1::GetProgressRequest>(job)},
+      {"CoordinatorService/SaveCheckpoint", Bytes<v1::SaveCheckpointRequest>(job)},
       {"StandbyService/Replicate", Bytes<internal::v1::ReplicateRequest>("hello { standby: 1 }")},
   };
 }
@@ -292,7 +293,7 @@ TEST_P(TokenTest, TooSmallARoleIsDenied) {
   for (const auto& [method, type] : AllMethods()) {
     if (*LeastRole(method) == AccessRole::kReader) calls.erase(method);
   }
-  EXPECT_EQ(calls.size(), 15);
+  EXPECT_EQ(calls.size(), 16);
   ExpectRefused(grpc::StatusCode::PERMISSION_DENIED, Bearer("reader", "mine"), calls, channel_);
 }
 
@@ -303,6 +304,7 @@ TEST_P(TokenTest, AWorkerDoesNotSpeakAsAServer) {
       {"CoordinatorService/Join", Requests().at("CoordinatorService/Join")},
       {"CoordinatorService/Heartbeat", Bytes<v1::HeartbeatRequest>(member)},
       {"CoordinatorService/Leave", Bytes<v1::LeaveRequest>(member)},
+      {"CoordinatorService/SaveCheckpoint", Requests().at("CoordinatorService/SaveCheckpoint")},
       {"StandbyService/Replicate", Requests().at("StandbyService/Replicate")}};
   ExpectRefused(grpc::StatusCode::PERMISSION_DENIED, Bearer("worker", "mine"), calls, channel_);
   for (const auto& [method, request] : calls) {
@@ -358,9 +360,9 @@ TEST_F(NoJobTest, NothingIsPlacedOrDeclaredForNoJob) {
   for (const char* job : {"other", "*"}) {
     for (const auto& [method, request] : RequestsOf("")) {
       // The status of a server without a job is no secret, and a server joins before there is a job.
-      const bool changes_nothing = method == "ParameterService/GetStatus" ||
-                                   method == "CoordinatorService/GetShardMap" ||
-                                   method == "CoordinatorService/GetProgress";
+      const bool changes_nothing =
+          method == "ParameterService/GetStatus" || method == "CoordinatorService/GetShardMap" ||
+          method == "CoordinatorService/GetProgress" || method == "CoordinatorService/SaveCheckpoint";
       if (changes_nothing) continue;
       EXPECT_FALSE(Call(method, request, Bearer("admin", job)).ok()) << method;
     }

@@ -13,6 +13,12 @@ using ::testing::HasSubstr;
 constexpr int kEpochs = 600;
 constexpr int kExamples = kEpochs * 157;
 
+// Returns the newest manifest; empty if there is none.
+internal::v1::CheckpointManifest Newest(const std::vector<CheckpointFolder::Entry>& checkpoints) {
+  if (checkpoints.empty()) return {};
+  return ReadManifest(checkpoints.back().manifest_path).value_or(internal::v1::CheckpointManifest());
+}
+
 class CheckpointTest : public JobTest {
  protected:
   // The job takes a few seconds and a checkpoint each second.
@@ -95,7 +101,8 @@ TEST_F(CheckpointTest, AnyNumberOfWorkersGoesOnInEachMode) {
     Train(with({"--servers", "2", "--workers", "2"}), run);
     ASSERT_FALSE(Checkpoints(run).empty());
     const Summary resumed =
-        Train(with({"--servers", "1", "--workers", "3", "--resume", Path(run)}), absl::StrCat("second-", mode));
+        Train(with({"--servers", "1", "--workers", "3", "--resume", Checkpoints(run)[0].manifest_path}),
+              absl::StrCat("second-", mode));
     EXPECT_EQ(resumed.examples, kExamples) << mode;
     EXPECT_GE(resumed.test_accuracy.value_or(0), 0.9) << mode;
   }
@@ -179,6 +186,84 @@ TEST_F(CheckpointTest, DamageIsFoundBeforeAnythingIsLoaded) {
   EXPECT_EQ(CheckpointCommand({"verify", Path("whole")}, broken, err), 1);
   EXPECT_THAT(broken.str(), HasSubstr(absl::StrCat(file, ": is damaged")));
   EXPECT_THAT(Refused({"--workers", "2", "--resume", Path("whole")}), HasSubstr("is damaged"));
+}
+
+TEST_F(CheckpointTest, AnInterruptedRunGoesOnWhereItStopped) {
+  // No checkpoint is due before the end, so each is the one that the interrupt takes.
+  const std::pair<std::string, std::string> durability = {"policy {", "durability { mode: CHECKPOINT }\npolicy {"};
+  WriteJob({{"epochs: 3", absl::StrCat("epochs: ", kEpochs)}});
+  const Summary whole = Train({"--servers", "2", "--workers", "2"}, "whole");
+  WriteJob({{"epochs: 3", absl::StrCat("epochs: ", kEpochs)}, durability});
+  for (const char* mode : {"sync", "async"}) {
+    const std::string run = absl::StrCat("interrupted-", mode);
+    ChildProcess launch = Launch({"--servers", "2", "--workers", "2", "--mode", mode}, run);
+    ASSERT_TRUE(launch.AwaitOutput(" done  step ")) << launch.output();
+    kill(launch.pid(), mode == std::string("sync") ? SIGINT : SIGTERM);
+    EXPECT_EQ(launch.Wait().ToString(), "ended with status 130") << launch.output();
+    const internal::v1::CheckpointManifest saved = Newest(Checkpoints(run));
+    EXPECT_THAT(launch.output(), HasSubstr("checkpoint 1 saved at step ")) << launch.output();
+    EXPECT_GT(saved.progress().examples(), 0);
+    EXPECT_LT(saved.progress().examples(), kExamples);
+    const auto summary = ReadSummary(Path(run + "/summary.json"));
+    ASSERT_TRUE(summary.ok()) << summary.status();
+    EXPECT_TRUE(summary->interrupted);
+    EXPECT_LE(summary->examples, static_cast<int64_t>(saved.progress().examples())) << "nothing is trained after it";
+    const Summary resumed =
+        Train({"--servers", "2", "--workers", "2", "--mode", mode, "--resume", "auto"}, absl::StrCat("resumed-", mode));
+    EXPECT_EQ(resumed.examples, kExamples) << mode;
+    std::filesystem::remove_all(Path(run));
+  }
+  EXPECT_EQ(Values("resumed-sync"), Values("whole")) << "as if it had never stopped";
+}
+
+TEST_F(CheckpointTest, AFinishedRunGoesOnWithMoreEpochs) {
+  for (const char* durability : {"checkpoint", "wal", "standby"}) {
+    const auto run = [&](const std::string& name) { return absl::StrCat(durability, "-", name); };
+    WriteJob();
+    Train({"--workers", "2", "--durability", durability}, run("first"));
+    const internal::v1::CheckpointManifest last = Newest(Checkpoints(run("first")));
+    EXPECT_EQ(last.progress().examples(), 3 * 157);
+    WriteJob({{"epochs: 3", "epochs: 5"}});
+    const Summary longer =
+        Train({"--workers", "2", "--durability", durability, "--resume", Path(run("first"))}, run("longer"));
+    EXPECT_EQ(longer.examples, 5 * 157);
+    Train({"--workers", "2"}, run("whole"));
+    EXPECT_EQ(Values(run("longer")), Values(run("whole"))) << durability;
+  }
+}
+
+TEST_F(CheckpointTest, AFinishedRunOfAllItsEpochsHasNothingLeft) {
+  WriteJob({{"policy {", "durability { mode: CHECKPOINT }\npolicy {"}});
+  Train({"--workers", "2"}, "first");
+  ChildProcess launch = Launch({"--workers", "2", "--json", "--resume", Path("first")}, "again");
+  const Summary again = Finish(launch);
+  EXPECT_THAT(launch.output(), HasSubstr("nothing is left to train"));
+  EXPECT_EQ(again.examples, 3 * 157);
+  EXPECT_EQ(Values("again"), Values("first"));
+}
+
+TEST_F(CheckpointTest, ServersStartedByHandTakeOneWhenTheyAreStopped) {
+  WriteJob({{"epochs: 3", absl::StrCat("epochs: ", kEpochs)},
+            {"policy {", "durability { mode: CHECKPOINT checkpoint_seconds: 3600 }\npolicy {"}});
+  const std::vector<std::string> common = {"--servers", "2", "--workers", "1", "--checkpoint_dir", Path("saved")};
+  const auto with = [&](std::vector<std::string> flags) {
+    flags.insert(flags.end(), common.begin(), common.end());
+    return flags;
+  };
+  ChildProcess first = StartServer(with({"--rank", "0"}));
+  const std::string home = address_;
+  ChildProcess second = StartServer(with({"--rank", "1", "--coordinator", home}));
+  address_ = home;
+  ChildProcess worker = StartWorker({"--run_dir", Path("run")});
+  ASSERT_TRUE(worker.AwaitOutput(kUnderWay)) << worker.output();
+  for (ChildProcess* server : {&first, &second}) server->Signal(SIGTERM);
+  for (ChildProcess* server : {&first, &second}) {
+    EXPECT_EQ(server->Wait().ToString(), "ended with status 0") << server->output();
+  }
+  EXPECT_THAT(first.output(), HasSubstr("checkpoint 1 saved at step ")) << first.output();
+  const auto entries = CheckpointFolder(PosixFileSystem(), Path("saved")).List();
+  ASSERT_TRUE(entries.ok()) << entries.status();
+  EXPECT_GT(Newest(*entries).progress().examples(), 0);
 }
 
 }  // namespace

@@ -218,6 +218,7 @@ TEST_F(CoordinatorHostileInputTest, SurvivesAndTheJobGoesOn) {
   v1::JoinRequest join = join_;
   join.set_description("hostile");
   const v1::GetProgressRequest nothing;
+  const auto save = Parse<v1::SaveCheckpointRequest>("id: 1 stop: true");
   Attack({{"CoordinatorService/Join", &join},
           {"CoordinatorService/Heartbeat", &heartbeat},
           {"CoordinatorService/PlaceTensors", &place_},
@@ -225,7 +226,8 @@ TEST_F(CoordinatorHostileInputTest, SurvivesAndTheJobGoesOn) {
           {"CoordinatorService/AcquireLease", &acquire},
           {"CoordinatorService/CompleteLease", &complete},
           {"CoordinatorService/ReportProgress", &report},
-          {"CoordinatorService/GetProgress", &nothing}},
+          {"CoordinatorService/GetProgress", &nothing},
+          {"CoordinatorService/SaveCheckpoint", &save}},
          3000);
   EXPECT_EQ(Call("CoordinatorService/Heartbeat", heartbeat).error_message(), "");
   EXPECT_EQ(GetProgress().progress().state(), v1::JOB_STATE_RUNNING);

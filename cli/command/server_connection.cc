@@ -43,6 +43,19 @@ class GrpcServerConnection : public ServerConnection {
                 [&](grpc::ClientContext* context) { return coordinator_->Leave(context, request, &response); });
   }
 
+  absl::StatusOr<v1::SaveCheckpointResponse> SaveCheckpoint(uint64_t id, absl::Duration timeout) override {
+    v1::SaveCheckpointRequest request;
+    request.set_id(id);
+    request.set_stop(true);
+    request.set_job(job_);
+    v1::SaveCheckpointResponse response;
+    absl::Status status = Call(timeout, [&](grpc::ClientContext* context) {
+      return coordinator_->SaveCheckpoint(context, request, &response);
+    });
+    if (!status.ok()) return status;
+    return response;
+  }
+
   absl::StatusOr<v1::GetStatusResponse> GetStatus(absl::Duration timeout) override {
     v1::GetStatusRequest request;
     request.set_job(job_);

@@ -10,6 +10,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "cli/command/command.h"
+#include "cli/launch/run_end.h"
+#include "common/job/job_config.h"
 #include "common/storage/checkpoint_folder.h"
 #include "common/storage/file_system.h"
 
@@ -40,7 +42,13 @@ LaunchResult JobLaunch::Run() {
   absl::Status started = StartAll(/*again=*/false);
   if (started.ok()) started = Watch();
   if (failed() && signals_ == 0) AwaitAccused();
+  if (!failed() && started.ok()) SaveCheckpoint();
   StopAll();
+  std::vector<pid_t> processes;
+  for (size_t child = 0; child < children_.size(); ++child) {
+    processes.push_back(supervisor_->pid(static_cast<int>(child)));
+  }
+  RemovePartialFiles(plan_.run_dir, processes, CheckpointsKept(plan_.durability));
   display_->Finish();
   if (signals_ > 0) return {kExitInterrupted, "", restarts_};
   if (failed()) return Failure();
@@ -236,7 +244,11 @@ absl::Time JobLaunch::NextEvent(absl::Time latest) const {
 void JobLaunch::OnSignal(int) {
   ++signals_;
   if (signals_ == 1 && !failed()) {
-    display_->PrintLine("stopping: the workers finish their step and save; press Ctrl-C again to stop immediately");
+    display_->PrintLine(absl::StrCat("stopping: ",
+                                     plan_.durability.mode() == v1::Durability::NONE
+                                         ? "the workers finish their step and save"
+                                         : "the job takes a checkpoint, then the workers save",
+                                     "; press Ctrl-C again to stop immediately"));
   }
 }
 
@@ -397,6 +409,17 @@ void JobLaunch::Stop(bool servers, bool workers, absl::Duration timeout) {
   // A process inside a system call may take a moment to die; ~Supervisor waits for the rest.
   const absl::Time deadline = absl::Now() + kStop;
   while (!all_ended() && absl::Now() < deadline) supervisor_->Poll(deadline - absl::Now());
+}
+
+void JobLaunch::SaveCheckpoint() {
+  if (plan_.durability.mode() == v1::Durability::NONE || coordinator_.empty()) return;
+  const auto coordinator = [](const Child& child) { return child.coordinates() && !child.end.has_value(); };
+  const std::string line =
+      ballast::SaveCheckpoint(*connect_(coordinator_), [&, signals = signals_](absl::Duration pause) {
+        supervisor_->Poll(pause);
+        return signals_ == signals && std::any_of(children_.begin(), children_.end(), coordinator);
+      });
+  if (!line.empty()) display_->PrintLine(line);
 }
 
 void JobLaunch::StopAll() {

@@ -66,8 +66,9 @@ struct LaunchResult {
 // Owns the processes of one job on this machine, from the first start to the last exit, and prints what happens to
 // them. RestartPolicy decides which of them start again; a restarted server keeps its address. Either a server or its
 // standby may hold the shard: they have the same rank and differ in how they were started. A failure stops the job.
-// On SIGINT, SIGTERM or SIGHUP the workers save the model and stop. No child outlives this object. Does not read the
-// job file.
+// On SIGINT, SIGTERM or SIGHUP the workers save the model and stop. Before that, and after the job's end, the job takes
+// a checkpoint, unless its durability is NONE. No child outlives this object, and no temporary file of theirs does.
+// Does not read the job file.
 // Thread safety: confined to the main thread.
 class JobLaunch : private ProcessListener {
  public:
@@ -156,6 +157,8 @@ class JobLaunch : private ProcessListener {
   bool PollUntil(absl::Duration timeout, const std::function<bool()>& done);
   // Asks the coordinator which child caused the failure, and waits a moment for that child to exit by itself.
   void AwaitAccused();
+  // Waits until the job has taken a checkpoint, and prints its position or why there is none.
+  void SaveCheckpoint();
   // Sends SIGTERM to these children, and SIGKILL to those that still run after `timeout`.
   void Stop(bool servers, bool workers, absl::Duration timeout);
   void StopAll();

@@ -2,10 +2,12 @@
 #include "cli/launch/job_launch.h"
 
 #include <signal.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <thread>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_replace.h"
@@ -62,6 +64,8 @@ class FakeProgress : public ProgressSource {
     v1::Role role = v1::ROLE_WORKER;
     // The job has failed through the member.
     bool failed = false;
+    // The answers to SaveCheckpoint; the last one is repeated.
+    std::vector<v1::SaveCheckpointResponse> saves;
     // The members are the servers, read from the *.pid files next to their addresses; they are in step.
     bool pairs = false;
   };
@@ -93,6 +97,14 @@ class FakeProgress : public ProgressSource {
     }
     if (script_.finished) progress.set_state(v1::JOB_STATE_FINISHED);
     return response;
+  }
+  absl::StatusOr<v1::SaveCheckpointResponse> SaveCheckpoint(uint64_t id, absl::Duration) override {
+    if (script_.saves.empty()) return absl::PermissionDeniedError("no token");
+    if (asked_) asked_();
+    const v1::SaveCheckpointResponse save = script_.saves.front();
+    EXPECT_TRUE(id == 0 || id == save.id());
+    if (script_.saves.size() > 1) script_.saves.erase(script_.saves.begin());
+    return save;
   }
   absl::Status ReportEnd(const v1::Member& member, const std::string& how, absl::Duration) override {
     ends_->push_back(member.ShortDebugString() + ": " + how);
@@ -489,6 +501,104 @@ TEST_F(JobLaunchTest, KillsAtOnceWhenInterruptedTwice) {
   };
   EXPECT_EQ(Run().exit_status, 130);
   EXPECT_LT(seconds_, 4);
+}
+
+v1::SaveCheckpointResponse Saving(uint64_t id) {
+  v1::SaveCheckpointResponse save;
+  save.set_id(id);
+  save.set_pending(true);
+  save.set_waiting_for("worker 1");
+  return save;
+}
+
+v1::SaveCheckpointResponse Saved(uint64_t id, uint64_t step, uint32_t epoch) {
+  v1::SaveCheckpointResponse save;
+  save.set_id(id);
+  save.set_step(step);
+  save.set_epoch(epoch);
+  return save;
+}
+
+TEST_F(JobLaunchTest, TakesACheckpointBeforeItStopsTheWorkers) {
+  plan_.durability.set_mode(v1::Durability::CHECKPOINT);
+  progress_.saves = {Saving(7), Saving(7), Saved(7, 1876, 4)};
+  worker_ = "trap 'echo saved; exit 130' TERM; echo ready; stay\n";
+  int asked = 0, saved_before = 0;
+  asked_ = [&] {
+    if (Shown("stopping: ") && ++asked == 3) saved_before = absl::StrContains(Log("worker-0"), "saved");
+    if (WorkersAreReady() && !Shown("stopping: ")) raise(SIGTERM);
+  };
+  EXPECT_EQ(Run().exit_status, 130);
+  EXPECT_EQ(asked, 3);
+  EXPECT_EQ(saved_before, 0) << "the workers still had to finish their leases";
+  EXPECT_THAT(shown_.str(), HasSubstr("stopping: the job takes a checkpoint, then the workers save; press Ctrl-C "
+                                      "again to stop immediately\n"));
+  EXPECT_THAT(shown_.str(), HasSubstr("checkpoint 7 saved at step 1876, epoch 4\n"));
+  EXPECT_THAT(Log("worker-0"), HasSubstr("saved"));
+}
+
+TEST_F(JobLaunchTest, WaitsForTheLastCheckpointOfAFinishedJob) {
+  plan_.durability.set_mode(v1::Durability::WAL);
+  progress_.saves = {Saving(2), Saved(2, 60, 3)};
+  RunWell();
+  EXPECT_THAT(shown_.str(), HasSubstr("checkpoint 2 saved at step 60, epoch 3\n"));
+}
+
+TEST_F(JobLaunchTest, SaysWhyThereIsNoCheckpoint) {
+  plan_.durability.set_mode(v1::Durability::WAL);
+  v1::SaveCheckpointResponse failed = Saved(2, 0, 0);
+  failed.set_failure("server 1: no space left");
+  progress_.saves = {Saving(2), failed};
+  RunWell();
+  EXPECT_THAT(shown_.str(), HasSubstr("no checkpoint was saved: server 1: no space left\n"));
+}
+
+TEST_F(JobLaunchTest, SaysThatTheCoordinatorRefuses) {
+  plan_.durability.set_mode(v1::Durability::WAL);
+  RunWell();
+  EXPECT_THAT(shown_.str(), HasSubstr("no checkpoint was saved: no token\n"));
+}
+
+TEST_F(JobLaunchTest, ASecondInterruptDoesNotWaitForTheCheckpoint) {
+  plan_.durability.set_mode(v1::Durability::WAL);
+  progress_.saves = {Saving(2)};
+  worker_ = kWaitForTerm;
+  asked_ = [&] {
+    if (WorkersAreReady()) raise(SIGINT);
+  };
+  EXPECT_EQ(Run().exit_status, 130);
+  EXPECT_LT(seconds_, 10);
+  EXPECT_THAT(shown_.str(), Not(HasSubstr("checkpoint was saved")));
+}
+
+TEST_F(JobLaunchTest, LeavesNoTemporaryFileOfAProcessThatItKills) {
+  worker_ = R"(
+trap 'touch $folder/model.safetensors.$$.tmp; touch $folder/stopping' TERM
+echo ready
+stay
+)";
+  Touch("notes.1.tmp");
+  std::filesystem::create_directories(run_dir_ + "/checkpoints");
+  const std::string checkpoint = "checkpoints/checkpoint-00000001.";
+  for (const char* name : {"shard-0-of-2", "manifest.partial"}) Touch(checkpoint + name);
+  server_ = absl::StrCat("[ $rank = 0 ] && touch $folder/logs/server-0.trace.$$.tmp\n", kGoodServer);
+  std::thread second;
+  asked_ = [&] {
+    if (!WorkersAreReady() || second.joinable()) return;
+    raise(SIGINT);
+    second = std::thread([this, launch = getpid()] {
+      while (!std::filesystem::exists(run_dir_ + "/stopping")) std::this_thread::yield();
+      kill(launch, SIGINT);
+    });
+  };
+  EXPECT_EQ(Run().exit_status, 130);
+  second.join();
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(run_dir_)) {
+    const std::string name = entry.path().filename();
+    EXPECT_FALSE(absl::EndsWith(name, ".tmp") && name != "notes.1.tmp") << name;
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(run_dir_ + "/checkpoints")) << "an incomplete one";
+  EXPECT_TRUE(std::filesystem::exists(run_dir_ + "/notes.1.tmp")) << "it is not the run's";
 }
 
 TEST_F(JobLaunchTest, KillsProcessesThatDoNotHeed) {

@@ -51,9 +51,11 @@ namespace {
 constexpr char kUsage[] =
     "usage: ballast launch JOB [flags]\n\n"
     "Trains the job described in the text file JOB, or in standard input if JOB is -, on this machine: starts servers\n"
-    "and workers, shows the progress, and writes metrics, model and report to a run directory. Ctrl-C saves the model\n"
-    "and stops the job; a second Ctrl-C stops it immediately. Each flag can also be set as an environment variable,\n"
-    "such as BALLAST_MODE; the command line takes precedence.\n\n";
+    "and workers, shows the progress, and writes metrics, model and report to a run directory. Ctrl-C saves a\n"
+    "checkpoint, unless the durability is none, and the model, and stops the job; a second Ctrl-C stops it "
+    "immediately.\n"
+    "Each flag can also be set as an environment variable, such as BALLAST_MODE; the command line takes "
+    "precedence.\n\n";
 
 constexpr int kMaxProcesses = 64;
 constexpr int kMaxThreads = 1024;
@@ -190,6 +192,15 @@ std::string FindNewest(const std::string& runs, const std::string& job) {
     newest = *manifest;
   }
   return newest;
+}
+
+// Returns whether a job of that many epochs has nothing left after the checkpoint.
+bool IsDone(const std::string& manifest, uint32_t epochs) {
+  const absl::StatusOr<internal::v1::CheckpointManifest> read = ReadManifest(manifest);
+  if (!read.ok()) return false;
+  uint32_t done = read->leases().next().epoch();
+  for (const auto& rank : read->leases().by_rank()) done = std::max(done, rank.epoch());
+  return done >= epochs;
 }
 
 absl::Status ReadResume(const Arguments& arguments, Request& request) {
@@ -365,10 +376,47 @@ class LaunchProgress : public ProgressSource {
     return server_->ReportEnd(member, how, timeout);
   }
 
+  absl::StatusOr<v1::SaveCheckpointResponse> SaveCheckpoint(uint64_t id, absl::Duration timeout) override {
+    return server_->SaveCheckpoint(id, timeout);
+  }
+
  private:
   const std::unique_ptr<ServerConnection> server_;
   LaunchSecurity* const security_;
 };
+
+// While it exists, SIGINT, SIGTERM and SIGHUP do not end this process, which may be writing a file; JobLaunch handles
+// them nevertheless. Forgets those that nobody has handled.
+class SignalDelay {
+ public:
+  SignalDelay() {
+    sigemptyset(&delayed_);
+    for (int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&delayed_, signal);
+    pthread_sigmask(SIG_BLOCK, &delayed_, &before_);
+  }
+  ~SignalDelay() {
+    const timespec no_time = {};
+    while (sigtimedwait(&delayed_, nullptr, &no_time) > 0) {
+    }
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  SignalDelay(const SignalDelay&) = delete;
+
+ private:
+  sigset_t delayed_;
+  sigset_t before_;
+};
+
+// Copies the best model of the run that this one resumes, if the job keeps the best.
+void TakeBestModel(const Request& request, const RunFolder& folder, std::ostream& err) {
+  if (request.plan.resume.empty() || request.job.training().keep_best() == v1::TEST_METRIC_UNSPECIFIED) return;
+  const std::filesystem::path checkpoints = std::filesystem::path(request.plan.resume).parent_path();
+  const std::string model = RunFolder(checkpoints.parent_path().string()).model();
+  std::error_code error;
+  if (checkpoints.filename() != "checkpoints" || !std::filesystem::exists(model, error)) return;
+  std::filesystem::copy_file(model, folder.model(), error);
+  if (error) err << "warning: " << model << " was not copied: " << error.message() << std::endl;
+}
 
 LaunchResult RunJob(Request& request, std::ostream& err) {
   std::unique_ptr<LaunchSecurity> security;
@@ -415,6 +463,11 @@ void PrintSummary(const Summary& summary, std::ostream& out) {
   if (summary.restarts + summary.workers_lost > 0) {
     out << absl::StrFormat("processes restarted %d, workers lost %d, examples repeated %d\n", summary.restarts,
                            summary.workers_lost, summary.examples_repeated);
+  }
+  if (summary.stopped_early) out << "the training ended early, because the test metric did not improve\n";
+  if (summary.best_epoch.has_value()) {
+    out << absl::StrFormat("the model and the test results are those of epoch %d, the best\n",
+                           static_cast<int>(*summary.best_epoch));
   }
   if (summary.test_accuracy.has_value()) {
     out << absl::StrFormat("test accuracy: %.4f\n", *summary.test_accuracy);
@@ -472,6 +525,7 @@ int LaunchCommand(absl::Span<const std::string> args, std::ostream& out, std::os
   if (!server.ok()) return Fail(err, server.status(), kExitFailure);
   const absl::StatusOr<std::string> worker = FindBinary("worker", OwnPath());
   if (!worker.ok()) return Fail(err, worker.status(), kExitFailure);
+  const SignalDelay delay;
   const absl::StatusOr<RunFolder> folder = CreateRunFolder(*request);
   if (!folder.ok()) return Fail(err, folder.status(), kExitBadInput);
   request->plan.server_binary = *server;
@@ -490,7 +544,11 @@ int LaunchCommand(absl::Span<const std::string> args, std::ostream& out, std::os
     err << (request->plan.resume.empty() ? "no run of this job has a checkpoint; the job starts from the beginning"
                                          : absl::StrCat("the job resumes from ", request->plan.resume))
         << std::endl;
+    if (!request->plan.resume.empty() && IsDone(request->plan.resume, request->job.training().epochs())) {
+      err << "all its epochs are done, and nothing is left to train: to train on, raise training.epochs" << std::endl;
+    }
   }
+  TakeBestModel(*request, *folder, err);
   const LaunchResult result = RunJob(*request, err);
   return Conclude(*request, *folder, result, out, err);
 }

@@ -83,6 +83,13 @@ std::string Notes(const ReportContent& content) {
   } else if (content.summary->interrupted) {
     absl::StrAppend(&html, Note("The run was interrupted before its last epoch; the model was saved at that point."));
   }
+  if (content.summary.has_value() && content.summary->stopped_early) {
+    absl::StrAppend(&html, Note("The training ended early, because the test metric did not improve."));
+  }
+  if (content.summary.has_value() && content.summary->best_epoch.has_value()) {
+    absl::StrAppend(&html, Note(absl::StrCat("The model and the test results are those of epoch ",
+                                             ValueText(*content.summary->best_epoch), ", the best.")));
+  }
   if (content.summary.has_value() && content.summary->restarts + content.summary->workers_lost > 0) {
     absl::StrAppend(
         &html, Note(absl::StrCat("Processes died during the run: ", Plural(content.summary->workers_lost, "worker"),
@@ -151,7 +158,8 @@ std::string Figures(const ReportContent& content, const std::vector<EpochRow>& r
   if (summary.test_accuracy.has_value()) {
     absl::StrAppend(&html, Figure("Test accuracy", PercentText(*summary.test_accuracy), BestEpoch(rows)));
   } else if (summary.test_loss.has_value()) {
-    absl::StrAppend(&html, Figure("Test loss", ValueText(*summary.test_loss), "after the last epoch"));
+    absl::StrAppend(
+        &html, Figure("Test loss", ValueText(*summary.test_loss), summary.best_epoch ? "" : "after the last epoch"));
   }
   const bool both_losses = summary.test_accuracy.has_value() && summary.test_loss.has_value();
   absl::StrAppend(&html,

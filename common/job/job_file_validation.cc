@@ -110,6 +110,22 @@ void CheckFreeze(const v1::Job& job, ValidationErrors& errors) {
   }
 }
 
+// Checks the fields that evaluations decide.
+void CheckEvaluated(const v1::Job& job, ValidationErrors& errors) {
+  const v1::Training& training = job.training();
+  const bool tested = job.data().has_test() || job.data().test_share() > 0;
+  const auto check = [&](bool set, v1::TestMetric metric, const std::string& field, const std::string& metric_field) {
+    if (!set) return;
+    errors.Check(tested, field, "no test data", "data.test or data.test_share");
+    errors.Check(metric != v1::TEST_ACCURACY || !job.model().loss().has_mean_squared_error(), metric_field,
+                 "TEST_ACCURACY with mean_squared_error", "TEST_LOSS: accuracy is for classification");
+  };
+  check(training.has_early_stopping(), training.early_stopping().metric(), "training.early_stopping",
+        "training.early_stopping.metric");
+  check(training.keep_best() != v1::TEST_METRIC_UNSPECIFIED, training.keep_best(), "training.keep_best",
+        "training.keep_best");
+}
+
 }  // namespace
 
 absl::Status ValidateJob(const v1::Job& job) {
@@ -124,6 +140,7 @@ absl::Status ValidateJob(const v1::Job& job) {
   CheckData(job.data(), errors);
   CheckModel(job.model(), errors);
   CheckFreeze(job, errors);
+  CheckEvaluated(job, errors);
   errors.Check(!job.optimizer().schedule().total_from_job(), "optimizer.schedule.total_from_job", "true",
                "it left out: a schedule without a total follows the job");
   // A total of 0 means the job's length, which is known only once the data is loaded.

@@ -79,6 +79,29 @@ TEST(ValidateJobTest, RefusesBadTraining) {
             "training.epochs: got 0, want 1 to 1000000\ntraining.batch_size: got 0, want 1 to 1048576");
 }
 
+TEST(ValidateJobTest, RefusesToDecideByEvaluationsThatThereAreNot) {
+  ExpectFault("training { early_stopping {} }", "training.early_stopping.epochs: got 0, want 1 to 1000000");
+  ExpectFault("training { early_stopping { epochs: 1 min_change: -1 } }",
+              "training.early_stopping.min_change: got -1, want a finite number of at least 0");
+  ExpectFault("training { keep_best: 3 }",
+              "training.keep_best: got 3, want TEST_METRIC_UNSPECIFIED, TEST_ACCURACY or TEST_LOSS");
+  EXPECT_EQ(ValidateWith("training { early_stopping { epochs: 3 metric: TEST_ACCURACY } keep_best: TEST_LOSS }"),
+            absl::OkStatus());
+  v1::Job job = Good();
+  job.mutable_training()->mutable_early_stopping()->set_epochs(3);
+  job.mutable_training()->set_keep_best(v1::TEST_ACCURACY);
+  job.mutable_data()->clear_test();
+  EXPECT_EQ(ValidateJob(job).message(),
+            "training.early_stopping: got no test data, want data.test or data.test_share\n"
+            "training.keep_best: got no test data, want data.test or data.test_share");
+  job.mutable_data()->set_test_share(0.1);
+  EXPECT_EQ(ValidateJob(job), absl::OkStatus());
+  job.mutable_model()->mutable_loss()->mutable_mean_squared_error();
+  EXPECT_EQ(ValidateJob(job).message(),
+            "training.keep_best: got TEST_ACCURACY with mean_squared_error, want TEST_LOSS: accuracy is for "
+            "classification");
+}
+
 // The tests of ValidateOptimizer cover every limit.
 TEST(ValidateJobTest, RefusesABadOptimizer) {
   EXPECT_FALSE(ValidateWith("optimizer { sgd { learning_rate: 0 } }").ok());

@@ -118,6 +118,9 @@ void AssignLaterFields(const Json& object, Summary& summary, absl::Status& statu
   Assign(summary.train_loss_epoch, CountField(object, "train_loss_epoch"), status);
   Assign(summary.train_loss_examples, CountField(object, "train_loss_examples"), status);
   Assign(summary.server_seconds, NumberField(object, "server_seconds"), status);
+  if (!object.contains("best_epoch")) return;
+  Assign(summary.best_epoch, OptionalNumberField(object, "best_epoch"), status);
+  Assign(summary.stopped_early, BoolField(object, "stopped_early"), status);
 }
 
 }  // namespace
@@ -166,6 +169,8 @@ std::string SummaryToJson(const Summary& summary) {
                    {"pushes_duplicated", CountOrNull(summary.pushes_duplicated)},
                    {"pushes_lost_by_shard", summary.pushes_lost_by_shard},
                    {"run_dir", summary.run_dir},
+                   {"best_epoch", CountOrNull(summary.best_epoch)},
+                   {"stopped_early", summary.stopped_early},
                    {"interrupted", summary.interrupted},
                    {"device", summary.device},
                    {"version", summary.version}});

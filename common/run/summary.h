@@ -96,6 +96,10 @@ struct Summary {
   // Lost pushes of each shard, by rank; empty if the shards could not be asked.
   std::vector<int64_t> pushes_lost_by_shard;
   std::string run_dir;
+  // The epoch whose weights and test results are kept, because they were the best; nullopt without Training.keep_best.
+  std::optional<double> best_epoch;
+  // True if Training.early_stopping ended the run before its last epoch.
+  bool stopped_early = false;
   // True if a signal ended the run before its last epoch.
   bool interrupted = false;
   // Device of the workers: "cpu" or "cuda".

@@ -55,6 +55,8 @@ Summary Example() {
           .pushes_duplicated = 0,
           .pushes_lost_by_shard = {0, 0},
           .run_dir = "runs/a",
+          .best_epoch = 4,
+          .stopped_early = true,
           .interrupted = false,
           .device = "cpu",
           .version = "0.1.0"};
@@ -75,7 +77,7 @@ TEST(SummaryTest, IsOneLineWithTheKeysThatScriptsReadInThisOrder) {
             R"("memory":{"weights":10,"gradients":20,"activations":30,"workspace":40,"staging":50,"pinned":5},)"
             R"("restarts":3,"workers_lost":2,"examples_repeated":480,"pushes_lost":0,"pushes_duplicated":0,)"
             R"("pushes_lost_by_shard":[0,0],)"
-            R"("run_dir":"runs/a","interrupted":false,)"
+            R"("run_dir":"runs/a","best_epoch":4,"stopped_early":true,"interrupted":false,)"
             R"("device":"cpu","version":"0.1.0"})");
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/coordinator/checkpoint_plan.h"
-
 #include "gtest/gtest.h"
+#include "server/coordinator/checkpoint_control.h"
 
 namespace ballast {
 namespace {
@@ -91,6 +90,23 @@ TEST_F(CheckpointPlanTest, NobodyStandsStillForLong) {
   plan_.Report(0, Part(7, v1::CheckpointPart::STAGE_CAPTURED), now_);
   EXPECT_EQ(plan_.Overdue(now_ + absl::Seconds(59)), std::nullopt);
   EXPECT_EQ(plan_.Overdue(now_ + absl::Seconds(60)), "server 1 did not finish its part within 1m");
+}
+
+TEST_F(CheckpointPlanTest, ARequestIsForTheStateOfNow) {
+  EXPECT_EQ(plan_.Request(), 7);
+  plan_.OnHeartbeat(0, kStart);
+  EXPECT_EQ(plan_.phase(), Phase::kAnnounced) << "at once";
+  EXPECT_EQ(plan_.Request(), 7) << "nothing is captured yet";
+  Begin();
+  for (uint32_t server : {0u, 1u}) plan_.Report(server, Part(7, v1::CheckpointPart::STAGE_CAPTURED), now_);
+  EXPECT_TRUE(plan_.hastens()) << "somebody waits for it";
+  EXPECT_EQ(plan_.Request(), 8) << "training may have gone on since";
+  plan_.End(now_);
+  plan_.OnHeartbeat(0, now_);
+  EXPECT_EQ(plan_.phase(), Phase::kAnnounced);
+  plan_.End(now_);
+  plan_.OnHeartbeat(0, now_);
+  EXPECT_EQ(plan_.phase(), Phase::kIdle) << "a failed one is not repeated";
 }
 
 }  // namespace

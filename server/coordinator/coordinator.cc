@@ -22,6 +22,7 @@ struct Coordinator::LeaseWait {
   const Membership::Id id;
   const std::vector<uint64_t> held;
   const GrantDone done;
+  const uint32_t epochs_done;
   WaitList::Ticket ticket = WaitList::kNoTicket;
   std::optional<absl::StatusOr<Grant>> grant;
 };
@@ -123,10 +124,14 @@ absl::Status Coordinator::CompleteLease(const Membership::Id& id, uint64_t lease
 absl::StatusOr<v1::JobProgress> Coordinator::ReportProgress(const Membership::Id& id,
                                                             const v1::WorkerProgress& progress,
                                                             const v1::Evaluation* evaluation) {
-  absl::MutexLock lock(&mutex_);
-  const absl::Time now = clock_->Now();
-  if (absl::Status status = control_.workers().Report(id, progress, evaluation, now); !status.ok()) return status;
-  return control_.Progress(now);
+  return Apply([&](JobControl& control, absl::Time now) -> absl::StatusOr<v1::JobProgress> {
+    if (absl::Status status = control.ReportProgress(id, progress, evaluation, now); !status.ok()) return status;
+    return control.Progress(now);
+  });
+}
+
+v1::SaveCheckpointResponse Coordinator::SaveCheckpoint(const v1::SaveCheckpointRequest& request) {
+  return Apply([&](JobControl& control, absl::Time now) { return control.SaveCheckpoint(request, now); });
 }
 
 WorkerControl::Beginning Coordinator::BeginningOf(const Membership::Id& worker) const {
@@ -239,25 +244,27 @@ void Coordinator::Answer(uint64_t change, absl::StatusOr<Result> result,
 }
 
 WaitList::Ticket Coordinator::AcquireLease(const Membership::Id& id, std::vector<uint64_t> held, absl::Duration wait,
-                                           GrantDone done) {
+                                           GrantDone done, uint32_t epochs_done) {
   if (held.size() > kMaxLeasesHeld) {
     done(absl::InvalidArgumentError(absl::StrCat("held leases: got ", held.size(), ", want at most ", kMaxLeasesHeld)));
     return WaitList::kNoTicket;
   }
   // Shared by the callbacks of the wait list, which frees them together.
-  const auto call = std::make_shared<LeaseWait>(LeaseWait{id, std::move(held), std::move(done)});
+  const auto call = std::make_shared<LeaseWait>(LeaseWait{id, std::move(held), std::move(done), epochs_done});
   std::optional<absl::StatusOr<Grant>> grant;
   uint64_t change = 0;
   WaitList::Ticket displaced = WaitList::kNoTicket;
   {
     absl::MutexLock lock(&mutex_);
     const absl::Time now = clock_->Now();
-    grant = control_.workers().Acquire(id, call->held, now);
+    grant = control_.workers().Acquire(id, call->held, now, epochs_done);
     change = control_.status().changes();
     if (!grant.has_value()) {
       auto look_again = [this, call](WaitList::Ticket) {
         absl::MutexLock again(&mutex_);
-        if (!call->grant.has_value()) call->grant = control_.workers().Acquire(call->id, call->held, std::nullopt);
+        if (!call->grant.has_value()) {
+          call->grant = control_.workers().Acquire(call->id, call->held, std::nullopt, call->epochs_done);
+        }
         return call->grant.has_value();
       };
       auto explain = [this] {

@@ -74,6 +74,7 @@ class Coordinator {
   absl::Status CompleteLease(const Membership::Id& id, uint64_t lease, uint64_t steps = 0, uint64_t batches = 0);
   absl::StatusOr<v1::JobProgress> ReportProgress(const Membership::Id& id, const v1::WorkerProgress& progress,
                                                  const v1::Evaluation* evaluation);
+  v1::SaveCheckpointResponse SaveCheckpoint(const v1::SaveCheckpointRequest& request);
   WorkerControl::Beginning BeginningOf(const Membership::Id& worker) const;
   v1::JobProgress progress() const;
   // The job of the first worker to join, or of the first PlaceTensors; empty until then.
@@ -88,10 +89,10 @@ class Coordinator {
   WaitList::Ticket AwaitShardMap(uint64_t newer_than, absl::Duration wait, const std::string& peer, MapDone done);
   // Calls `done` once, after `wait` at the latest; may call it before returning. ABORTED if the job has failed.
   // `held` lists the leases that the worker has received and not reported done; INVALID_ARGUMENT if there are more
-  // than a worker can have. Each worker has at most one waiting call: a later call ends the earlier one with
-  // CANCELLED. Returns a ticket for CancelWait.
+  // than a worker can have. `epochs_done` is the highest Grant::epochs_done that it has received. Each worker has at
+  // most one waiting call: a later call ends the earlier one with CANCELLED. Returns a ticket for CancelWait.
   WaitList::Ticket AcquireLease(const Membership::Id& id, std::vector<uint64_t> held, absl::Duration wait,
-                                GrantDone done);
+                                GrantDone done, uint32_t epochs_done = 0);
   void CancelWait(WaitList::Ticket ticket) { waits_.End(ticket, absl::CancelledError("cancelled by the caller")); }
   // Number of waiting calls.
   size_t waiting() const { return waits_.size(); }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The checkpoints of a JobControl with one server, one of them every minute.
+#include <functional>
 #include <optional>
 #include <utility>
 
@@ -33,11 +34,18 @@ class JobCheckpointTest : public JobControlTest {
     EXPECT_TRUE(Beat(server_).ok());
   }
   void PassAMinute() { Silence({worker0_, worker1_, server_}, absl::Minutes(1)); }
-  // The server has written its part of checkpoint 1; returns what follows.
-  JobControl::Actions Write() {
+  v1::SaveCheckpointResponse Save(uint64_t id = 0, bool unless_outlived = false) {
+    v1::SaveCheckpointRequest request;
+    request.set_id(id);
+    request.set_stop(true);
+    request.set_unless_outlived(unless_outlived);
+    return control_->SaveCheckpoint(request, now_);
+  }
+  // The server has written its part of that checkpoint; returns what follows.
+  JobControl::Actions Write(uint64_t id = 1) {
     control_->TakeActions();
     v1::CheckpointPart part;
-    part.set_id(1);
+    part.set_id(id);
     part.set_stage(v1::CheckpointPart::STAGE_WRITTEN);
     part.set_bytes(7);
     EXPECT_TRUE(Beat(server_, part).ok());
@@ -131,6 +139,103 @@ TEST_F(JobCheckpointTest, AnotherJobOrOtherDataIsRefused) {
   EXPECT_EQ(JoinWorker(0, other_job).status().message(),
             "cannot resume from checkpoint 1: it belongs to job \"job\", got job \"other\"");
   EXPECT_TRUE(JoinWorker(0, LongJob()).ok());
+}
+
+TEST_F(JobCheckpointTest, AJobThatIsAboutToStopTakesOneAndThenHandsOutNoData) {
+  Start();
+  ASSERT_EQ(Acquire(worker0_), 1);
+  EXPECT_TRUE(Save().pending());
+  ASSERT_TRUE(Beat(server_).ok());
+  EXPECT_EQ(Save(1).waiting_for(), "worker 0 (epoch 1, examples 0 to 10)");
+  ASSERT_EQ(Acquire(worker1_), 2) << "the other part of the round";
+  ASSERT_TRUE(Complete(worker0_, 1, 5, 6).ok());
+  ASSERT_TRUE(Complete(worker1_, 2, 5, 6).ok());
+  EXPECT_EQ(Beat(server_)->capture_checkpoint_id, 1);
+  ASSERT_TRUE(Write().commit.has_value());
+  EXPECT_TRUE(Save(1).pending()) << "not committed yet";
+  control_->OnCommit(1, absl::OkStatus(), now_);
+  EXPECT_EQ(control_->TakeActions().notices[0], "checkpoint 1 saved at step 5, epoch 1");
+  for (uint64_t id : {1, 0}) {
+    EXPECT_EQ(Save(id).ShortDebugString(), "id: 1 step: 5 epoch: 1") << "the job has not changed since";
+  }
+  EXPECT_EQ(Acquire(worker0_), 0);
+  Silence({worker0_, worker1_, server_}, absl::Seconds(59));
+  EXPECT_EQ(Acquire(worker0_), 0);
+  now_ += absl::Seconds(1);
+  ASSERT_TRUE(Beat(worker0_).ok());
+  EXPECT_EQ(Acquire(worker0_), 3) << "nobody has stopped it";
+}
+
+TEST_F(JobCheckpointTest, AFinishedJobTakesOneLastCheckpoint) {
+  control_.emplace(Options(), now_);
+  Gather(SyncJob(v1::Durability::WAL));
+  ASSERT_EQ(Acquire(worker0_), 1);
+  ASSERT_EQ(Acquire(worker1_), 2);
+  ASSERT_TRUE(Complete(worker0_, 1, 5, 6).ok());
+  ASSERT_TRUE(Complete(worker1_, 2, 5, 6).ok());
+  ASSERT_EQ(State(), v1::JOB_STATE_FINISHED);
+  for (const Membership::Id& worker : {worker0_, worker1_}) ASSERT_TRUE(Leave(worker, "").ok());
+  EXPECT_TRUE(Save().pending());
+  EXPECT_EQ(Beat(server_)->capture_checkpoint_id, 1);
+  const std::optional<CheckpointManifest> last = Write().commit;
+  ASSERT_TRUE(last.has_value());
+  control_->OnCommit(1, absl::OkStatus(), now_);
+  EXPECT_EQ(Save().ShortDebugString(), "id: 1 step: 5 epoch: 1");
+  Silence({server_}, absl::Minutes(2));
+  EXPECT_EQ(Beat(server_)->capture_checkpoint_id, 0) << "no other one";
+
+  v1::Job longer = SyncJob(v1::Durability::WAL);
+  longer.mutable_training()->set_epochs(2);
+  control_.emplace(Options(last), now_);
+  Gather(longer);
+  const auto grant = control_->workers().Acquire(worker0_, {}, now_);
+  EXPECT_EQ((*grant)->lease->epoch, 1) << "only the additional one";
+}
+
+TEST_F(JobCheckpointTest, TheReasonWhyThereIsNoneIsTold) {
+  Start();
+  EXPECT_TRUE(Save().pending());
+  ASSERT_EQ(Beat(server_)->capture_checkpoint_id, 1);
+  v1::CheckpointPart part;
+  part.set_id(1);
+  part.set_stage(v1::CheckpointPart::STAGE_FAILED);
+  part.set_failure("no space left");
+  ASSERT_TRUE(Beat(server_, part).ok());
+  EXPECT_EQ(Save(1).failure(), "server 0: no space left");
+  EXPECT_EQ(Progress().notices(0), "checkpoint 1 was abandoned: server 0: no space left");
+  EXPECT_EQ(Acquire(worker0_), 1) << "the job goes on";
+  for (const Membership::Id& worker : {worker0_, worker1_}) ASSERT_TRUE(Leave(worker, "killed", true).ok());
+  EXPECT_EQ(Save().id(), 2);
+  ASSERT_TRUE(Beat(server_).ok());
+  EXPECT_EQ(Save(2).failure(), "no worker is left to finish the data that was begun");
+}
+
+TEST_F(JobCheckpointTest, AJobThatTakesNoneSaysWhy) {
+  const auto with = [this](const JobOptions& options, const v1::Job& job, uint64_t examples) {
+    control_.emplace(options, now_);
+    Gather(job, examples);
+  };
+  v1::Job named;
+  named.set_name("job");
+  const v1::Job wal = SyncJob(v1::Durability::WAL);
+  const std::pair<std::function<void()>, const char*> cases[] = {
+      {[&] { control_.emplace(Options(), now_); }, "the job has not begun"},
+      {[&] { with(Options(), SyncJob(), 20); }, "the job has durability none"},
+      {[&] { with({.servers = 1, .workers = 2}, wal, 20); }, "server 0 has no --checkpoint_dir"},
+      {[&] { with(Options(), named, 0); }, "the workers bring their own data"},
+      {[&] {
+         with(Options(), wal, 20);
+         EXPECT_TRUE(Leave(worker0_, "NaN").ok());
+       },
+       "the job has failed: worker 0 failed: NaN"},
+  };
+  for (const auto& [begin, why] : cases) {
+    begin();
+    EXPECT_EQ(Save().failure(), why);
+    EXPECT_EQ(Save().id(), 0) << why;
+  }
+  with(Options(), wal, 20);
+  EXPECT_EQ(Save(0, /*unless_outlived=*/true).failure(), "the job outlives its servers");
 }
 
 }  // namespace

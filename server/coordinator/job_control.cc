@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/job/job_config.h"
-#include "common/program/this_process.h"
 #include "common/status/error_reason.h"
 #include "common/status/job_failure.h"
 #include "common/tensors/tensor_spec.h"
@@ -18,6 +17,7 @@ JobControl::JobControl(const JobOptions& options, absl::Time now)
       members_(options.servers, options.workers, options.member_ttl, options.with_standby),
       servers_(options_, &members_, &status_),
       workers_(options_, &members_, &status_),
+      checkpoints_(options_, &members_, &status_, &servers_, &workers_),
       heard_(now) {
   if (!options_.resume.has_value()) return;
   members_.BeginAbove({options_.resume->incarnations().begin(), options_.resume->incarnations().end()});
@@ -166,6 +166,7 @@ void JobControl::Update(absl::Time now) {
   }
   if (status_.running() && workers_.all_done()) status_.Finish(now);
   if (status_.running()) CheckReturns(now);
+  checkpoints_.Update(now);
 }
 
 absl::StatusOr<JobControl::HeartbeatReply> JobControl::Heartbeat(const Membership::Id& id,
@@ -180,7 +181,11 @@ absl::StatusOr<JobControl::HeartbeatReply> JobControl::Heartbeat(const Membershi
   reply.state = status_.state();
   reply.reason = Reason();
   reply.failure = status_.failure();
-  if (id.role == MemberRole::kServer) AdvanceCheckpoint(id.rank, part, reply, now);
+  if (id.role == MemberRole::kServer) {
+    const CheckpointControl::Order order = checkpoints_.OnHeartbeat(id.rank, part, now);
+    reply.heartbeat_now = order.heartbeat_now;
+    reply.capture_checkpoint_id = order.capture_checkpoint_id;
+  }
   reply.standby = std::move(peer->standby);
   reply.promoted = peer->promoted;
   reply.change = status_.told();
@@ -244,83 +249,23 @@ absl::Status JobControl::CompleteLease(const Membership::Id& id, uint64_t lease,
   return status;
 }
 
-internal::v1::CheckpointManifest JobControl::MakeManifest(absl::Time now) const {
-  internal::v1::CheckpointManifest manifest;
-  manifest.set_version(kVersion);
-  manifest.set_created_unix_ms(absl::ToUnixMillis(now));
-  workers_.FillManifest(manifest);
-  *manifest.mutable_map() = servers_.placed_map().ToProto();
-  manifest.mutable_incarnations()->Resize(options_.workers, 0);
-  for (const auto& [key, member] : members_.members()) {
-    if (member.id.role == MemberRole::kWorker) manifest.set_incarnations(member.id.rank, member.id.incarnation);
-  }
-  manifest.set_seconds(absl::ToDoubleSeconds(status_.RunningFor(now)));
-  return manifest;
+absl::Status JobControl::ReportProgress(const Membership::Id& id, const v1::WorkerProgress& progress,
+                                        const v1::Evaluation* evaluation, absl::Time now) {
+  absl::Status status = workers_.Report(id, progress, evaluation, now);
+  // An evaluation may end the training.
+  if (status.ok() && evaluation != nullptr) Update(now);
+  return status;
 }
 
-void JobControl::AbandonCheckpoint(const std::string& reason, absl::Time now) {
-  status_.Note(absl::StrCat("checkpoint ", plan_->id(), " was abandoned: ", reason, "; the next one is due in ",
-                            absl::FormatDuration(CheckpointInterval(workers_.durability()))));
-  workers_.leases().Release();
-  plan_->End(now);
-}
-
-void JobControl::AdvanceCheckpoint(uint32_t server, const v1::CheckpointPart& part, HeartbeatReply& reply,
-                                   absl::Time now) {
-  const bool wanted =
-      options_.first_checkpoint.has_value() && workers_.leases_data() && TakesCheckpoints(workers_.durability());
-  if (!plan_.has_value() && wanted && status_.running()) {
-    plan_.emplace(CheckpointPlan::Options{CheckpointInterval(workers_.durability()), options_.servers,
-                                          *options_.first_checkpoint},
-                  now);
-  }
-  if (!plan_.has_value()) return;
-  if (!status_.running()) {
-    workers_.leases().Release();
-    plan_->End(now);
-    return;
-  }
-  const bool held = plan_->holds();
-  // A commit no longer needs any server.
-  const bool under_way =
-      plan_->phase() != CheckpointPlan::Phase::kIdle && plan_->phase() != CheckpointPlan::Phase::kCommitting;
-  std::optional<std::string> failure;
-  if (const std::string missing = members_.MissingServers(); !missing.empty()) {
-    if (!under_way) return;
-    failure = absl::StrCat(missing, " is missing");
-  } else {
-    failure = plan_->Overdue(now);
-    if (!failure.has_value()) failure = plan_->Report(server, part, now);
-  }
-  if (failure.has_value()) return AbandonCheckpoint(*failure, now);
-  plan_->OnHeartbeat(server, now);
-  if (plan_->phase() == CheckpointPlan::Phase::kDraining) {
-    if (!held) workers_.leases().Hold();
-    if (workers_.leases().AtRest()) plan_->Capture(MakeManifest(now), now);
-  }
-  if (held && !plan_->holds()) {
-    workers_.leases().Release();
-    status_.Release();
-  }
-  reply.heartbeat_now = plan_->hastens();
-  if (plan_->phase() == CheckpointPlan::Phase::kCapturing) reply.capture_checkpoint_id = plan_->id();
+v1::SaveCheckpointResponse JobControl::SaveCheckpoint(const v1::SaveCheckpointRequest& request, absl::Time now) {
+  Update(now);
+  return checkpoints_.Save(request);
 }
 
 JobControl::Actions JobControl::TakeActions() {
-  Actions actions{status_.TakePublished(), status_.TakeNotices(), std::nullopt, 0};
-  if (committing_ || !plan_.has_value() || plan_->phase() != CheckpointPlan::Phase::kCommitting) return actions;
-  committing_ = true;
-  actions.commit = plan_->manifest();
-  actions.keep = CheckpointsKept(workers_.durability());
+  Actions actions{status_.TakePublished(), status_.TakeNotices(), checkpoints_.TakeCommit(), 0};
+  if (actions.commit.has_value()) actions.keep = CheckpointsKept(workers_.durability());
   return actions;
-}
-
-void JobControl::OnCommit(uint64_t id, const absl::Status& committed, absl::Time now) {
-  committing_ = false;
-  // The job, and the plan with it, may have ended meanwhile.
-  if (plan_->phase() != CheckpointPlan::Phase::kCommitting || plan_->id() != id) return;
-  if (committed.ok()) return plan_->End(now);
-  AbandonCheckpoint(std::string(committed.message()), now);
 }
 
 bool JobControl::Outlives() const { return options_.with_standby || OutlivesAServer(workers_.durability()); }

@@ -15,7 +15,7 @@
 #include "ballast/internal/v1/coordinator_state.pb.h"
 #include "ballast/v1/coordinator_service.pb.h"
 #include "common/tensors/shard_map.h"
-#include "server/coordinator/checkpoint_plan.h"
+#include "server/coordinator/checkpoint_control.h"
 #include "server/coordinator/job_status.h"
 #include "server/coordinator/membership.h"
 #include "server/coordinator/server_control.h"
@@ -25,7 +25,7 @@
 namespace ballast {
 
 // Decides what each event means to one job: a member joins, sends a heartbeat, leaves or is lost. Owns the members and
-// the plan of checkpoints, which are taken between leases of data with the help of every server.
+// the rules for servers, workers and checkpoints.
 //
 // Members are found lost when others send heartbeats. A lost worker's data goes to the other workers, and servers
 // learn to stop waiting for it; the job fails only if it has no worker for the job's return time. The job waits the
@@ -88,8 +88,15 @@ class JobControl {
   absl::Status CompleteLease(const Membership::Id& id, uint64_t lease, uint64_t steps, uint64_t batches,
                              absl::Time now);
 
-  void OnCommit(uint64_t checkpoint, const absl::Status& committed, absl::Time now);
-  void RetryCommit() { committing_ = false; }
+  absl::Status ReportProgress(const Membership::Id& id, const v1::WorkerProgress& progress,
+                              const v1::Evaluation* evaluation, absl::Time now);
+  // See CoordinatorService.SaveCheckpoint.
+  v1::SaveCheckpointResponse SaveCheckpoint(const v1::SaveCheckpointRequest& request, absl::Time now);
+
+  void OnCommit(uint64_t checkpoint, const absl::Status& committed, absl::Time now) {
+    checkpoints_.OnCommit(checkpoint, committed, now);
+  }
+  void RetryCommit() { checkpoints_.RetryCommit(); }
 
   // Returns what is to be done since the previous call.
   Actions TakeActions();
@@ -121,9 +128,6 @@ class JobControl {
   void Hear(const Membership::Id& id, absl::Time now);
   // Takes time without any heartbeat off every member's silence; members that wait for a response count as heard.
   void DiscountSilence(absl::Time now);
-  void AdvanceCheckpoint(uint32_t server, const v1::CheckpointPart& part, HeartbeatReply& reply, absl::Time now);
-  void AbandonCheckpoint(const std::string& reason, absl::Time now);
-  internal::v1::CheckpointManifest MakeManifest(absl::Time now) const;
   // Returns why the job has failed, or the members for which it waits.
   std::string Reason() const;
 
@@ -132,15 +136,13 @@ class JobControl {
   JobStatus status_;
   ServerControl servers_;
   WorkerControl workers_;
+  CheckpointControl checkpoints_;
   // Time of the last heartbeat of any member.
   absl::Time heard_;
   // Members whose heartbeats await a response, once for each such heartbeat.
   std::multiset<Membership::Id> unanswered_;
   // Time since which the job has had no worker.
   absl::Time deserted_since_ = absl::InfiniteFuture();
-  // Set once the job runs, if it takes checkpoints.
-  std::optional<CheckpointPlan> plan_;
-  bool committing_ = false;
 };
 
 }  // namespace ballast

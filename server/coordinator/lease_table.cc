@@ -33,7 +33,10 @@ DataLease FromProto(const v1::Lease& lease) {
 }  // namespace
 
 LeaseTable::LeaseTable(const Options& options)
-    : options_(options), batches_per_lease_(BatchesPerLease(options.batches_per_push)), by_rank_(options.workers) {}
+    : options_(options),
+      batches_per_lease_(BatchesPerLease(options.batches_per_push)),
+      by_rank_(options.workers),
+      open_epochs_(options.epochs) {}
 
 uint32_t LeaseTable::StepsOf(uint64_t examples) const { return DivideUp(examples, options_.batch_size); }
 
@@ -92,7 +95,8 @@ std::optional<DataLease> LeaseTable::NextInLockStep(uint32_t rank) {
     for (uint32_t absent : absent_) {
       if (by_rank_[absent] < by_rank_[first]) first = absent;
     }
-    if (Done(by_rank_[first]) || (limit_.has_value() && *limit_ <= by_rank_[first])) return std::nullopt;
+    const bool open = by_rank_[first].epoch < open_epochs_;
+    if (!open || (limit_.has_value() && *limit_ <= by_rank_[first])) return std::nullopt;
     DataLease lease = CutShare(first);
     if (first == rank) return lease;
     // No rank keeps step with this range, so without examples it is not needed.
@@ -171,6 +175,26 @@ void LeaseTable::Release(uint32_t rank) {
 
 void LeaseTable::Hold() { limit_ = *absl::c_max_element(by_rank_); }
 
+void LeaseTable::Release() {
+  if (!ended_) limit_.reset();
+}
+
+void LeaseTable::End() {
+  ended_ = true;
+  Hold();
+}
+
+uint32_t LeaseTable::AwaitsOpen() const {
+  const uint32_t epochs = absl::c_min_element(by_rank_)->epoch;
+  const bool waits = options_.lock_step && !ended_ && epochs >= open_epochs_ && epochs < options_.epochs;
+  return waits && held_.empty() && returned_.empty() ? epochs : 0;
+}
+
+uint32_t LeaseTable::EpochsBegun() const {
+  const Position furthest = options_.lock_step ? *absl::c_max_element(by_rank_) : next_;
+  return furthest.epoch + (furthest.begin > 0 ? 1 : 0);
+}
+
 bool LeaseTable::AtRest() const {
   if (!limit_.has_value() || !held_.empty()) return false;
   // Without lock step any rank may take returned leases later.
@@ -181,6 +205,7 @@ bool LeaseTable::AtRest() const {
 void LeaseTable::Return(uint32_t rank) { absent_.erase(rank); }
 
 bool LeaseTable::Finished() const {
+  if (ended_) return AtRest();
   if (!held_.empty() || !returned_.empty()) return false;
   if (!options_.lock_step) return Done(next_);
   return std::all_of(by_rank_.begin(), by_rank_.end(), [&](const Position& at) { return Done(at); });

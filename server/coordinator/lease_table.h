@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <compare>
 #include <cstdint>
 #include <map>
@@ -59,7 +60,17 @@ class LeaseTable {
   void Hold();
   // True if, since Hold, all ranks have reached that position and all leases were reported done.
   bool AtRest() const;
-  void Release() { limit_.reset(); }
+  // Has no effect after End.
+  void Release();
+
+  // In lock step: hands out data of at most the first `epochs` epochs for now.
+  void Open(uint32_t epochs) { open_epochs_ = std::min(epochs, options_.epochs); }
+  // Returns the number of epochs after which all wait for Open, if every lease before them was reported done; 0: none.
+  uint32_t AwaitsOpen() const;
+  // Ends the job before its last epoch: as Hold, for good.
+  void End();
+  // Number of epochs of which some data was handed out.
+  uint32_t EpochsBegun() const;
 
   // Number of examples in leases that were handed out again.
   uint64_t repeated_examples() const { return repeated_examples_; }
@@ -72,7 +83,7 @@ class LeaseTable {
   // INVALID_ARGUMENT if it cannot be one.
   absl::Status Resume(const internal::v1::LeaseTableState& state);
 
-  // True if all data was reported done.
+  // True if all data was reported done, or all that was handed out before End.
   bool Finished() const;
   // Names up to four unfinished leases: "worker 1 (epoch 3, examples 100 to 200)".
   std::string Outstanding() const;
@@ -120,6 +131,8 @@ class LeaseTable {
   std::set<uint32_t> absent_;
   // Set from Hold to Release; in lock step, the position at which the ranks meet.
   std::optional<Position> limit_;
+  bool ended_ = false;
+  uint32_t open_epochs_;
   uint64_t repeated_examples_ = 0;
 };
 

@@ -482,5 +482,39 @@ TEST(LeaseTableTest, ResumesOnlyWhatWasAtRest) {
   EXPECT_EQ(LeaseTable({1000, 1, 2, 10, true}).Resume(far).code(), absl::StatusCode::kInvalidArgument);
 }
 
+TEST(LeaseTableTest, AnEpochBeginsOnlyOnceItIsOpen) {
+  LeaseTable book({40, 2, 2, 10, true});
+  book.Open(1);
+  ASSERT_EQ(book.Acquire(0)->id, 1);
+  ASSERT_EQ(book.Acquire(1)->id, 2);
+  EXPECT_FALSE(book.Acquire(0).has_value());
+  EXPECT_EQ(book.AwaitsOpen(), 0) << "data is held";
+  ASSERT_TRUE(book.Complete(0, 1).ok());
+  book.Release(1);
+  EXPECT_EQ(book.AwaitsOpen(), 0) << "data was returned";
+  ASSERT_EQ(book.Acquire(0)->id, 3);
+  ASSERT_TRUE(book.Complete(0, 3).ok());
+  EXPECT_EQ(book.AwaitsOpen(), 1);
+  book.Open(9);
+  EXPECT_EQ(book.AwaitsOpen(), 0);
+  EXPECT_EQ(book.Acquire(0)->epoch, 1);
+}
+
+TEST(LeaseTableTest, AfterItsEarlyEndOnlyDataThatWasBegunIsHandedOut) {
+  for (bool lock_step : {true, false}) {
+    LeaseTable book({1000, 9, 2, 10, lock_step});
+    ASSERT_TRUE(book.Acquire(0).has_value());
+    book.End();
+    EXPECT_EQ(book.Acquire(1).has_value(), lock_step) << "the other part of the round";
+    EXPECT_FALSE(book.Finished());
+    for (uint32_t rank : {0u, 1u}) ASSERT_TRUE(book.Complete(rank, lock_step ? rank + 1 : 1).ok());
+    book.Hold();
+    book.Release();
+    EXPECT_FALSE(book.Acquire(0).has_value()) << "a checkpoint changes nothing";
+    EXPECT_TRUE(book.Finished());
+    EXPECT_EQ(book.EpochsBegun(), 1);
+  }
+}
+
 }  // namespace
 }  // namespace ballast

@@ -2,8 +2,11 @@
 #include "server/coordinator/progress_tracker.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "google/protobuf/util/message_differencer.h"
 
 namespace ballast {
@@ -176,6 +179,30 @@ void ProgressTracker::Fill(v1::JobProgress& progress) const {
     progress.set_epoch_train_loss(epoch.loss_sum() / epoch.examples());
   }
   if (evaluation_.has_value()) *progress.mutable_last_evaluation() = *evaluation_;
+}
+
+bool EarlyStop::Improves(double value) const {
+  if (!std::isfinite(value)) return false;
+  if (state_.best_epoch() == 0) return true;
+  const double gain = options_.metric() == v1::TEST_ACCURACY ? value - state_.best() : state_.best() - value;
+  return gain > 0 && gain >= options_.min_change();
+}
+
+void EarlyStop::Evaluated(const v1::Evaluation& evaluation) {
+  if (evaluation.epoch() <= state_.last_epoch()) return;
+  state_.set_last_epoch(evaluation.epoch());
+  const double value = options_.metric() == v1::TEST_ACCURACY ? evaluation.accuracy() : evaluation.loss();
+  if (!Improves(value)) return;
+  state_.set_best(value);
+  state_.set_best_epoch(evaluation.epoch());
+}
+
+std::string EarlyStop::Reason() const {
+  const char* const metric = options_.metric() == v1::TEST_ACCURACY ? "accuracy" : "loss";
+  if (state_.best_epoch() == 0) return absl::StrCat("the test ", metric, " was never a finite number");
+  const uint32_t epochs = state_.last_epoch() - state_.best_epoch();
+  return absl::StrFormat("the test %s has not improved for %d epoch%s; its best was %.4g after epoch %d", metric,
+                         epochs, epochs == 1 ? "" : "s", state_.best(), state_.best_epoch());
 }
 
 }  // namespace ballast

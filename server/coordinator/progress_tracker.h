@@ -4,11 +4,13 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "ballast/internal/v1/coordinator_state.pb.h"
 #include "ballast/v1/coordinator_service.pb.h"
+#include "ballast/v1/job.pb.h"
 
 namespace ballast {
 
@@ -20,6 +22,7 @@ class ProgressTracker {
   // `seconds` is the time that the job has run.
   void Report(uint32_t worker, uint64_t incarnation, const v1::WorkerProgress& progress, double seconds);
   void Evaluated(const v1::Evaluation& evaluation) { evaluation_ = evaluation; }
+  const std::optional<v1::Evaluation>& evaluation() const { return evaluation_; }
   // `steps` and `batches` are the worker's totals at the end of a lease.
   void EndedLease(uint32_t worker, uint64_t steps, uint64_t batches);
   // Without worker 0, every report ends a line until it reports again.
@@ -62,6 +65,30 @@ class ProgressTracker {
   std::map<uint32_t, v1::JobProgress::EpochWork> epochs_;
   double learning_rate_ = 0;
   std::optional<v1::Evaluation> evaluation_;
+};
+
+// Decides from the evaluations after each epoch if a job's training ends early: owns the metric's best value.
+// Deliberately knows neither leases nor workers. Thread safety: none; the coordinator guards it.
+class EarlyStop {
+ public:
+  explicit EarlyStop(const v1::EarlyStopping& options) : options_(options) {}
+
+  // Ignores an epoch that was evaluated before: a retry counts once. A value that is not a number is no improvement.
+  void Evaluated(const v1::Evaluation& evaluation);
+  bool stops() const { return state_.last_epoch() >= state_.best_epoch() + options_.epochs(); }
+  // The last epoch evaluated; 0: none yet.
+  uint32_t last_epoch() const { return state_.last_epoch(); }
+  // Returns "the test loss has not improved for 3 epochs; its best was 0.41 after epoch 7".
+  std::string Reason() const;
+
+  const internal::v1::EarlyStopState& state() const { return state_; }
+  void Restore(const internal::v1::EarlyStopState& state) { state_ = state; }
+
+ private:
+  bool Improves(double value) const;
+
+  const v1::EarlyStopping options_;
+  internal::v1::EarlyStopState state_;
 };
 
 }  // namespace ballast

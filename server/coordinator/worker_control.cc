@@ -128,9 +128,38 @@ void WorkerControl::Adopt(Newcomer& worker) {
   job_ = std::move(worker.job);
   job_name_ = job_->name();
   train_examples_ = worker.train_examples;
-  if (!options_.resume.has_value()) return;
+  if (!options_.resume.has_value()) return WatchEvaluations(nullptr);
   resumed_from_ = options_.resume->id();
   progress_.Resume(options_.resume->progress(), options_.workers);
+  WatchEvaluations(options_.resume->has_early_stop() ? &options_.resume->early_stop() : nullptr);
+}
+
+void WorkerControl::WatchEvaluations(const internal::v1::EarlyStopState* saved) {
+  if (!leases_.has_value() || !job_->training().has_early_stopping()) return;
+  early_stop_.emplace(job_->training().early_stopping());
+  if (saved != nullptr) {
+    early_stop_->Restore(*saved);
+  } else if (const std::optional<v1::Evaluation>& last = progress_.evaluation(); last.has_value()) {
+    early_stop_->Evaluated(*last);
+  }
+  EndEarly();
+}
+
+bool WorkerControl::stopped_early() const {
+  return early_stop_.has_value() && early_stop_->stops() && early_stop_->last_epoch() < job_->training().epochs();
+}
+
+void WorkerControl::EndEarly() {
+  if (!stopped_early()) return;
+  leases_->End();
+  status_.Note(absl::StrCat("the training ends early: ", early_stop_->Reason()));
+}
+
+void WorkerControl::OpenEpochs() {
+  if (!early_stop_.has_value()) return;
+  const std::optional<Membership::Member> evaluator = members_.Find(MemberRole::kWorker, 0);
+  const bool here = evaluator.has_value() && evaluator->state == Membership::State::kJoined;
+  leases_->Open(here ? early_stop_->last_epoch() + 1 : job_->training().epochs());
 }
 
 void WorkerControl::OnReturn(uint32_t rank) {
@@ -155,7 +184,8 @@ absl::Status WorkerControl::CheckWorker(const Membership::Id& id, absl::Time now
 
 std::optional<absl::StatusOr<WorkerControl::Grant>> WorkerControl::Acquire(const Membership::Id& id,
                                                                            absl::Span<const uint64_t> held,
-                                                                           std::optional<absl::Time> now) {
+                                                                           std::optional<absl::Time> now,
+                                                                           uint32_t epochs_done) {
   const absl::Status joined = now.has_value()    ? CheckWorker(id, *now)
                               : status_.failed() ? status_.Error()
                                                  : members_.CheckJoined(id);
@@ -165,11 +195,14 @@ std::optional<absl::StatusOr<WorkerControl::Grant>> WorkerControl::Acquire(const
   Grant grant;
   grant.lease = leases_->Unanswered(id.rank, held);
   if (!grant.lease.has_value()) {
+    OpenEpochs();
     grant.lease = leases_->Acquire(id.rank);
     status_.Record();
   }
-  grant.finished = !grant.lease.has_value() && leases_->Finished();
-  if (!grant.lease.has_value() && !grant.finished) return std::nullopt;
+  if (grant.lease.has_value()) return grant;
+  grant.finished = leases_->Finished();
+  grant.epochs_done = grant.finished ? leases_->EpochsBegun() : leases_->AwaitsOpen();
+  if (!grant.finished && grant.epochs_done <= epochs_done) return std::nullopt;
   return grant;
 }
 
@@ -187,8 +220,15 @@ absl::Status WorkerControl::Report(const Membership::Id& id, const v1::WorkerPro
                                    const v1::Evaluation* evaluation, absl::Time now) {
   if (absl::Status status = CheckWorker(id, now); !status.ok()) return status;
   progress_.Report(id.rank, id.incarnation, progress, absl::ToDoubleSeconds(status_.RunningFor(now)));
-  if (evaluation != nullptr) progress_.Evaluated(*evaluation);
   status_.Record();
+  if (evaluation == nullptr) return absl::OkStatus();
+  progress_.Evaluated(*evaluation);
+  // In async, the result is evaluated once more after the early end.
+  if (!early_stop_.has_value() || id.rank != 0 || stopped_early()) return absl::OkStatus();
+  early_stop_->Evaluated(*evaluation);
+  EndEarly();
+  // The next epoch may begin.
+  status_.Release();
   return absl::OkStatus();
 }
 
@@ -196,7 +236,9 @@ std::string WorkerControl::ExplainWait() const {
   if (std::string missing = members_.Missing(); !missing.empty() && status_.gathering()) {
     return absl::StrCat(missing, " to join");
   }
-  return leases_.has_value() ? leases_->Outstanding() : "";
+  if (!leases_.has_value()) return "";
+  const uint32_t epochs = leases_->AwaitsOpen();
+  return epochs > 0 ? absl::StrCat("worker 0 to evaluate epoch ", epochs) : leases_->Outstanding();
 }
 
 WorkerControl::Beginning WorkerControl::BeginningOf(const Membership::Id& worker) const {
@@ -219,6 +261,7 @@ void WorkerControl::Fill(v1::JobProgress& progress) const {
     progress.set_epochs_done(leases_->epochs_done());
   }
   progress_.Fill(progress);
+  progress.set_stopped_early(stopped_early());
 }
 
 void WorkerControl::FillManifest(internal::v1::CheckpointManifest& manifest) const {
@@ -226,6 +269,7 @@ void WorkerControl::FillManifest(internal::v1::CheckpointManifest& manifest) con
   manifest.set_train_examples(train_examples_);
   *manifest.mutable_leases() = leases_->Export();
   *manifest.mutable_progress() = progress_.Export();
+  if (early_stop_.has_value()) *manifest.mutable_early_stop() = early_stop_->state();
 }
 
 void WorkerControl::Export(internal::v1::CoordinatorState& state) const {
@@ -235,6 +279,7 @@ void WorkerControl::Export(internal::v1::CoordinatorState& state) const {
   state.set_resumed_from(resumed_from_);
   if (leases_.has_value()) *state.mutable_leases() = leases_->Export();
   *state.mutable_progress() = progress_.Export();
+  if (early_stop_.has_value()) *state.mutable_early_stop() = early_stop_->state();
 }
 
 absl::Status WorkerControl::Restore(const internal::v1::CoordinatorState& state) {
@@ -247,7 +292,9 @@ absl::Status WorkerControl::Restore(const internal::v1::CoordinatorState& state)
   resumed_from_ = state.resumed_from();
   if (!LeasesData(*job_, train_examples_)) return absl::OkStatus();
   leases_.emplace(LeaseOptions(*job_, train_examples_));
-  return leases_->Restore(state.leases());
+  absl::Status status = leases_->Restore(state.leases());
+  if (status.ok()) WatchEvaluations(state.has_early_stop() ? &state.early_stop() : nullptr);
+  return status;
 }
 
 }  // namespace ballast

@@ -30,10 +30,13 @@ class WorkerControl {
     // Set if the job resumed from a checkpoint and this is the first worker of its rank since.
     std::optional<uint64_t> resumed_batches;
   };
-  // The result of Acquire: a lease, or `finished`, or what the call was waiting for when its time ran out.
+  // The result of Acquire: a lease, or `finished`, or the epochs whose evaluation the job awaits, or what the call was
+  // waiting for when its time ran out.
   struct Grant {
     std::optional<DataLease> lease;
     bool finished = false;
+    // See AcquireLeaseResponse.
+    uint32_t epochs_done = 0;
     std::string waiting_for;
   };
 
@@ -68,8 +71,9 @@ class WorkerControl {
   // Returns the immediate result of a call for a lease, which counts as a heartbeat; nothing if the call must wait.
   // ABORTED if the job has failed. `held` lists the leases that the worker has received and not reported done. A
   // waiting call checks again without a time: its worker may have been lost meanwhile, and this is no heartbeat.
+  // `epochs_done` is the highest Grant::epochs_done that the worker has received.
   std::optional<absl::StatusOr<Grant>> Acquire(const Membership::Id& id, absl::Span<const uint64_t> held,
-                                               std::optional<absl::Time> now);
+                                               std::optional<absl::Time> now, uint32_t epochs_done = 0);
   absl::Status Complete(const Membership::Id& id, uint64_t lease, uint64_t steps, uint64_t batches, absl::Time now);
   absl::Status Report(const Membership::Id& id, const v1::WorkerProgress& progress, const v1::Evaluation* evaluation,
                       absl::Time now);
@@ -92,6 +96,15 @@ class WorkerControl {
   LeaseTable::Options LeaseOptions(const v1::Job& job, uint64_t train_examples) const;
   // Returns the leases of a new job, if its data is handed out; FAILED_PRECONDITION if it cannot resume.
   absl::StatusOr<std::optional<LeaseTable>> BeginLeases(const v1::Job& job, uint64_t train_examples) const;
+  // In lock step, an epoch begins once worker 0 has evaluated the one before, so that the training ends between two
+  // epochs. Without worker 0 nobody waits for that.
+  void OpenEpochs();
+  // Begins to watch the evaluations, if the job's training may end early, from the state saved, if any.
+  void WatchEvaluations(const internal::v1::EarlyStopState* saved);
+  // Ends the training if its evaluations say so.
+  void EndEarly();
+  // True if the training has ended before its last epoch.
+  bool stopped_early() const;
   absl::Status CheckWorker(const Membership::Id& id, absl::Time now);
 
   const JobOptions& options_;
@@ -106,6 +119,8 @@ class WorkerControl {
   uint64_t resumed_from_ = 0;
   std::optional<LeaseTable> leases_;
   ProgressTracker progress_;
+  // Set for a job with Training.early_stopping.
+  std::optional<EarlyStop> early_stop_;
 };
 
 }  // namespace ballast

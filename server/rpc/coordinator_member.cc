@@ -17,6 +17,7 @@ namespace {
 
 constexpr absl::Duration kAttempt = absl::Seconds(5);
 constexpr absl::Duration kRetryPause = absl::Milliseconds(200);
+constexpr absl::Duration kSavePause = absl::Milliseconds(50);
 // Lower limit for a call when the time to gather is nearly over.
 constexpr absl::Duration kMinTimeout = absl::Seconds(1);
 
@@ -43,6 +44,32 @@ CoordinatorMember::~CoordinatorMember() {
   v1::LeaveResponse response;
   // Best effort: without it, the coordinator misses this server's heartbeats.
   stub_->Leave(&context, request, &response).IgnoreError();
+}
+
+std::string CoordinatorMember::SaveCheckpoint(absl::Duration timeout) {
+  const absl::Time deadline = absl::Now() + timeout;
+  v1::SaveCheckpointRequest request;
+  request.set_stop(true);
+  request.set_unless_outlived(true);
+  request.set_job(events_.job());
+  v1::SaveCheckpointResponse response;
+  const auto attempt = [&](grpc::ClientContext* context) {
+    context->set_deadline(absl::ToChronoTime(absl::Now() + kMinTimeout));
+    const grpc::Status status = stub_->SaveCheckpoint(context, request, &response);
+    if (!status.ok()) response.Clear();
+    request.set_id(response.id());
+    if (!status.ok()) return FromAttempt(status);
+    return response.pending() ? absl::UnavailableError(absl::StrCat("waiting for ", response.waiting_for()))
+                              : absl::OkStatus();
+  };
+  // Its own loop: heartbeats go on meanwhile.
+  const absl::Status status = MemberLoop().Call(
+      attempt, kSavePause, [&](const absl::Status&) { return response.pending() ? deadline : absl::InfinitePast(); });
+  // Server 0 may end as soon as the checkpoint is saved.
+  if (!status.ok()) return absl::StrCat("server 0 did not say that a checkpoint was saved: ", status.message());
+  if (response.id() == 0) return "";
+  if (!response.failure().empty()) return absl::StrCat("no checkpoint was saved: ", response.failure());
+  return absl::StrCat("checkpoint ", response.id(), " saved at step ", response.step(), ", epoch ", response.epoch());
 }
 
 v1::JobState CoordinatorMember::job_state() const {

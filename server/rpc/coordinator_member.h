@@ -74,6 +74,10 @@ class CoordinatorMember {
   // Sends a heartbeat immediately.
   void HeartbeatNow() { loop_.HeartbeatNow(); }
 
+  // Takes a checkpoint if the job's durability does not bring this server back. Blocks for at most `timeout`. Returns
+  // a line that says so, or why there is none; empty if none is needed.
+  std::string SaveCheckpoint(absl::Duration timeout);
+
   // The state in the last heartbeat response.
   v1::JobState job_state() const;
 

@@ -83,6 +83,7 @@ CoordinatorServiceAdapter::CoordinatorServiceAdapter(Coordinator* coordinator, c
   MarkMethodCallback(index("CompleteLease"), ParsingHandler(this, &Self::CompleteLease));
   MarkMethodCallback(index("ReportProgress"), ParsingHandler(this, &Self::ReportProgress));
   MarkMethodCallback(index("GetProgress"), ParsingHandler(this, &Self::GetProgress));
+  MarkMethodCallback(index("SaveCheckpoint"), ParsingHandler(this, &Self::SaveCheckpoint));
 }
 
 grpc::ServerUnaryReactor* CoordinatorServiceAdapter::AnswerSaved(grpc::CallbackServerContext* context,
@@ -227,16 +228,18 @@ grpc::ServerUnaryReactor* CoordinatorServiceAdapter::AcquireLease(grpc::Callback
   if (!wait.ok()) return Answer(context, wait.status());
   auto* const call = new WaitingCall(coordinator_);
   const std::shared_ptr<CancellableWait> waiting = call->wait();
-  waiting->Began(coordinator_->AcquireLease(*id, {request->held_leases().begin(), request->held_leases().end()}, *wait,
-                                            [=](const absl::StatusOr<Coordinator::Grant>& grant) {
-                                              if (grant.ok()) {
-                                                if (grant->lease.has_value())
-                                                  Encode(*grant->lease, response->mutable_lease());
-                                                response->set_finished(grant->finished);
-                                                response->set_waiting_for(grant->waiting_for);
-                                              }
-                                              call->Finish(ToGrpcStatus(grant.status()));
-                                            }));
+  waiting->Began(coordinator_->AcquireLease(
+      *id, {request->held_leases().begin(), request->held_leases().end()}, *wait,
+      [=](const absl::StatusOr<Coordinator::Grant>& grant) {
+        if (grant.ok()) {
+          if (grant->lease.has_value()) Encode(*grant->lease, response->mutable_lease());
+          response->set_finished(grant->finished);
+          response->set_epochs_done(grant->epochs_done);
+          response->set_waiting_for(grant->waiting_for);
+        }
+        call->Finish(ToGrpcStatus(grant.status()));
+      },
+      request->epochs_done()));
   return call;
 }
 
@@ -271,6 +274,17 @@ grpc::ServerUnaryReactor* CoordinatorServiceAdapter::GetProgress(grpc::CallbackS
   if (absl::Status access = access_->Check(*context, "CoordinatorService/GetProgress", request->job()); !access.ok())
     return Answer(context, access);
   *response = coordinator_->Describe();
+  return Answer(context, absl::OkStatus());
+}
+
+grpc::ServerUnaryReactor* CoordinatorServiceAdapter::SaveCheckpoint(grpc::CallbackServerContext* context,
+                                                                    const v1::SaveCheckpointRequest* request,
+                                                                    v1::SaveCheckpointResponse* response) {
+  if (absl::Status access =
+          access_->Check(*context, "CoordinatorService/SaveCheckpoint", request->job(), AccessRole::kAdmin);
+      !access.ok())
+    return Answer(context, access);
+  *response = coordinator_->SaveCheckpoint(*request);
   return Answer(context, absl::OkStatus());
 }
 

@@ -33,6 +33,9 @@ class CoordinatorServiceAdapter : public v1::CoordinatorService::CallbackService
                                            v1::ReportProgressResponse* response) override;
   grpc::ServerUnaryReactor* GetProgress(grpc::CallbackServerContext* context, const v1::GetProgressRequest* request,
                                         v1::GetProgressResponse* response) override;
+  grpc::ServerUnaryReactor* SaveCheckpoint(grpc::CallbackServerContext* context,
+                                           const v1::SaveCheckpointRequest* request,
+                                           v1::SaveCheckpointResponse* response) override;
 
  private:
   // Deletes itself.

@@ -107,6 +107,7 @@ void BatchStream::FetchLease() {
 }
 
 absl::Status BatchStream::CheckLease(const DataLease& lease) const {
+  if (lease.steps == 0 && lease.begin == lease.end) return absl::OkStatus();
   const std::string range = absl::StrCat("lease ", lease.id, " of examples ", lease.begin, " to ", lease.end);
   if (lease.begin > lease.end || lease.end > dataset_->size()) {
     return absl::InternalError(absl::StrCat(range, " does not fit the data set, want 0 to ", dataset_->size()));
@@ -129,6 +130,12 @@ BatchStream::Plan BatchStream::TakePlanLocked() {
   }
   plan.batch.lease_id = lease.id;
   plan.batch.epoch = lease.epoch;
+  plan.batch.marks_epoch = lease.steps == 0;
+  if (plan.batch.marks_epoch) {
+    plan.batch.examples = 0;
+    current_.reset();
+    return plan;
+  }
   plan.batch.examples = static_cast<uint32_t>(std::min<uint64_t>(options_.batch_size, lease.end - lease.begin));
   const double made = static_cast<double>(current_->steps - lease.steps) / current_->steps;
   plan.batch.share = lease.share_begin + (lease.share_end - lease.share_begin) * made;

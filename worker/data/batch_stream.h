@@ -23,8 +23,8 @@ class LeaseSource {
  public:
   virtual ~LeaseSource() = default;
 
-  // Waits for the next lease; nullopt once all epochs are done. The wait is bounded, and its error names the members
-  // that it was waiting for. May be called before earlier leases are complete.
+  // Waits for the next lease, or for a lease without steps; nullopt once all epochs are done. The wait is bounded, and
+  // its error names the members that it was waiting for. May be called before earlier leases are complete.
   virtual absl::StatusOr<std::optional<DataLease>> Next() = 0;
 
   // Makes a waiting Next, and each later one, return CANCELLED immediately.
@@ -36,6 +36,8 @@ struct Batch {
   uint64_t lease_id = 0;
   uint32_t epoch = 0;
   bool last_of_lease = false;
+  // Not a batch, but the mark of a lease without steps.
+  bool marks_epoch = false;
   // 0 to the stream's batch size.
   uint32_t examples = 0;
   // Fraction of the job's examples that is done when the batch begins: PushHeader.schedule_position.

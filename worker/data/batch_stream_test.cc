@@ -338,5 +338,17 @@ TEST(BatchStreamTest, TheEndIsNoWaitForALease) {
   EXPECT_FALSE(stream.Next()->has_value());
 }
 
+TEST(BatchStreamTest, ALeaseWithoutStepsMarksTheEndOfAnEpoch) {
+  OwningStream stream(20, {{1, 0, 0, 10, 1}, {.epoch = 1}, {2, 1, 0, 10, 1}}, InOrder(10));
+  std::vector<bool> marks;
+  for (Batch& batch : Drain(stream)) {
+    marks.push_back(batch.marks_epoch);
+    EXPECT_EQ(batch.examples, batch.marks_epoch ? 0 : 10);
+    EXPECT_EQ(batch.epoch, marks.size() > 1 ? 1 : 0);
+    stream.Recycle(std::move(batch));
+  }
+  EXPECT_EQ(marks, (std::vector<bool>{false, true, false}));
+}
+
 }  // namespace
 }  // namespace ballast

@@ -2,11 +2,14 @@
 #include "worker/training/run_recorder.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iostream>
+#include <map>
 #include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "common/job/job_file.h"
 #include "common/job/job_overrides.h"
@@ -119,7 +122,28 @@ absl::StatusOr<RunRecorder> RunRecorder::Create(Options options) {
   if (!written.ok() || !google::protobuf::util::MessageDifferencer::Equals(*written, job)) {
     if (absl::Status status = SaveJob(folder->job(), job, ""); !status.ok()) return status;
   }
-  return RunRecorder(std::move(options), *std::move(folder), *std::move(metrics));
+  RunRecorder recorder(std::move(options), *std::move(folder), *std::move(metrics));
+  recorder.FindBest();
+  return recorder;
+}
+
+void RunRecorder::FindBest() {
+  if (options_.job.training().keep_best() == v1::TEST_METRIC_UNSPECIFIED || !options_.resumes) return;
+  absl::StatusOr<Safetensors> kept = ReadSafetensors(folder_.model());
+  if (!kept.ok()) {
+    if (!absl::IsNotFound(kept.status())) std::cerr << "warning: no best model: " << kept.status().message() << "\n";
+    return;
+  }
+  v1::Evaluation best;
+  uint32_t epoch = 0;
+  double loss = 0, accuracy = 0;
+  if (!absl::SimpleAtoi(kept->metadata["epoch"], &epoch) || !absl::SimpleAtod(kept->metadata["test_loss"], &loss)) {
+    return;
+  }
+  best.set_epoch(epoch);
+  best.set_loss(loss);
+  if (absl::SimpleAtod(kept->metadata["test_accuracy"], &accuracy)) best.set_accuracy(accuracy);
+  best_ = best;
 }
 
 absl::Status RunRecorder::Resume(const v1::JobProgress& progress) {
@@ -197,7 +221,22 @@ absl::Status RunRecorder::Test(const v1::Evaluation& evaluation, double seconds)
   return metrics_.Write(metrics);
 }
 
-absl::Status RunRecorder::WriteModel(TrainableModel& model, const v1::JobProgress& progress) {
+absl::Status RunRecorder::KeepBest(TrainableModel& model, const v1::Evaluation& evaluation,
+                                   const v1::JobProgress& progress) {
+  const v1::TestMetric metric = options_.job.training().keep_best();
+  if (metric == v1::TEST_METRIC_UNSPECIFIED) return absl::OkStatus();
+  // A value that is not a number is never better.
+  const auto better = [metric](const v1::Evaluation& a, const v1::Evaluation& b) {
+    return metric == v1::TEST_ACCURACY ? a.accuracy() > b.accuracy() : a.loss() < b.loss() || std::isnan(b.loss());
+  };
+  if (best_.has_value() && !better(evaluation, *best_)) return absl::OkStatus();
+  if (absl::Status status = WriteModel(model, progress, &evaluation); !status.ok()) return status;
+  best_ = evaluation;
+  return absl::OkStatus();
+}
+
+absl::Status RunRecorder::WriteModel(TrainableModel& model, const v1::JobProgress& progress,
+                                     const v1::Evaluation* evaluation) {
   const absl::StatusOr<std::vector<Statistic>> statistics = model.Statistics();
   if (!statistics.ok()) return statistics.status();
   std::vector<std::vector<float>> copies;
@@ -215,7 +254,14 @@ absl::Status RunRecorder::WriteModel(TrainableModel& model, const v1::JobProgres
   for (const Statistic& statistic : *statistics) {
     tensors.push_back({statistic.name, {static_cast<int64_t>(statistic.values.size())}, statistic.values});
   }
-  return WriteSafetensors(folder_.model(), tensors, ToMetadata(options_.description, progress.step()));
+  std::map<std::string, std::string> metadata =
+      ToMetadata(options_.description, evaluation == nullptr ? progress.step() : evaluation->step());
+  if (evaluation != nullptr) {
+    metadata["epoch"] = absl::StrCat(evaluation->epoch());
+    metadata["test_loss"] = absl::StrFormat("%.17g", evaluation->loss());
+    if (evaluation->has_accuracy()) metadata["test_accuracy"] = absl::StrFormat("%.17g", evaluation->accuracy());
+  }
+  return WriteSafetensors(folder_.model(), tensors, metadata);
 }
 
 Summary RunRecorder::Summarize(const v1::JobProgress& progress) const {
@@ -241,10 +287,13 @@ Summary RunRecorder::Summarize(const v1::JobProgress& progress) const {
     summary.train_loss_epoch = progress.epoch_work().rbegin()->epoch() + 1;
     summary.train_loss_examples = progress.epoch_work().rbegin()->examples();
   }
-  if (progress.has_last_evaluation()) {
-    summary.test_loss = progress.last_evaluation().loss();
-    if (progress.last_evaluation().has_accuracy()) summary.test_accuracy = progress.last_evaluation().accuracy();
+  if (best_.has_value() || progress.has_last_evaluation()) {
+    const v1::Evaluation& evaluation = best_.has_value() ? *best_ : progress.last_evaluation();
+    summary.test_loss = evaluation.loss();
+    if (evaluation.has_accuracy()) summary.test_accuracy = evaluation.accuracy();
   }
+  if (best_.has_value()) summary.best_epoch = best_->epoch();
+  summary.stopped_early = progress.stopped_early();
   summary.learning_rate = AsWritten(progress.learning_rate());
   const v1::Work& total = progress.total();
   summary.max_staleness = total.max_staleness();
@@ -269,7 +318,9 @@ Summary RunRecorder::Summarize(const v1::JobProgress& progress) const {
 
 absl::Status RunRecorder::Finish(TrainableModel& model, const v1::JobProgress& progress, const Totals& totals,
                                  bool interrupted) {
-  if (absl::Status status = WriteModel(model, progress); !status.ok()) return status;
+  if (!best_.has_value()) {
+    if (absl::Status status = WriteModel(model, progress, nullptr); !status.ok()) return status;
+  }
   Summary summary = Summarize(progress);
   summary.interrupted = interrupted;
   AddShards(totals.shards, summary);

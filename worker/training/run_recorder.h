@@ -63,6 +63,8 @@ class RunRecorder {
   absl::Status Test(const v1::Evaluation& evaluation, double seconds);
   // Writes the lines of the epochs that are done, up to `evaluated`, the number of epochs that worker 0 has ended.
   absl::Status EndEpochs(const v1::JobProgress& progress, uint32_t evaluated);
+  // Writes the model if Training.keep_best is set and this evaluation of it is the best so far.
+  absl::Status KeepBest(TrainableModel& model, const v1::Evaluation& evaluation, const v1::JobProgress& progress);
 
   // Final counts over all workers, from the coordinator and the shards; empty if they did not respond.
   struct Totals {
@@ -71,7 +73,7 @@ class RunRecorder {
     std::vector<v1::GetStatusResponse> shards;
   };
 
-  // Writes the current model and the summary.
+  // Writes the current model, unless a better one is kept, and the summary.
   absl::Status Finish(TrainableModel& model, const v1::JobProgress& progress, const Totals& totals, bool interrupted);
 
   const RunFolder& folder() const { return folder_; }
@@ -79,7 +81,10 @@ class RunRecorder {
  private:
   RunRecorder(Options options, RunFolder folder, MetricsWriter metrics)
       : options_(std::move(options)), folder_(std::move(folder)), metrics_(std::move(metrics)) {}
-  absl::Status WriteModel(TrainableModel& model, const v1::JobProgress& progress);
+  // With `evaluation`, the file's metadata has its epoch and results.
+  absl::Status WriteModel(TrainableModel& model, const v1::JobProgress& progress, const v1::Evaluation* evaluation);
+  // Finds the best model that an earlier process of this rank has kept.
+  void FindBest();
 
   Summary Summarize(const v1::JobProgress& progress) const;
 
@@ -92,6 +97,8 @@ class RunRecorder {
   uint32_t epoch_ = 0;
   double epoch_end_ = 0;
   std::optional<float> loss_scale_;
+  // The evaluation of the model in the run's directory, if it is kept.
+  std::optional<v1::Evaluation> best_;
 };
 
 }  // namespace ballast

@@ -4,9 +4,12 @@
 #include <gmock/gmock.h>
 
 #include <filesystem>
+#include <tuple>
 
+#include "absl/strings/str_cat.h"
 #include "common/job/job_file.h"
 #include "common/run/safetensors.h"
+#include "common/run/summary.h"
 #include "common/storage/file.h"
 #include "worker/model/model_fixture.h"
 
@@ -250,6 +253,50 @@ optimizer { sgd { learning_rate: 0.1 } }
   ASSERT_TRUE(other.ok()) << other.status();
   EXPECT_EQ(other->seed(), 7);
   EXPECT_EQ(other->data().train().csv().path(), "/jobs/train.csv");
+}
+
+v1::Evaluation Evaluated(uint32_t epoch, double loss, double accuracy) {
+  v1::Evaluation evaluation;
+  evaluation.set_epoch(epoch);
+  evaluation.set_loss(loss);
+  evaluation.set_accuracy(accuracy);
+  return evaluation;
+}
+
+// Epoch 2 has the best loss, epoch 3 the best accuracy. The process ends after epoch 2, and another one continues.
+TEST_F(RunRecorderTest, KeepsTheModelOfTheBestEpochEvenIfItsProcessEnds) {
+  for (const auto& [metric, best, loss] : {std::tuple(v1::TEST_LOSS, 2, 0.1), std::tuple(v1::TEST_ACCURACY, 3, 0.3)}) {
+    const std::unique_ptr<Model> model =
+        CreateRandom("layers { dense { units: 1 } } loss { mean_squared_error {} }", 2, 1.0f);
+    ASSERT_NE(model, nullptr);
+    const std::string run = absl::StrCat(testing::TempDir(), "/kept_", metric);
+    std::filesystem::remove_all(run);
+    RunRecorder::Options options{.run_dir = run};
+    options.job.mutable_training()->set_keep_best(metric);
+    const auto evaluate = [&](RunRecorder& recorder, const v1::Evaluation& evaluation) {
+      const float epoch = evaluation.epoch();
+      ASSERT_TRUE(model->SetParameter(0, {epoch, epoch}).ok());
+      ASSERT_TRUE(recorder.KeepBest(*model, evaluation, {}).ok());
+    };
+    auto first = RunRecorder::Create(options);
+    ASSERT_TRUE(first.ok()) << first.status();
+    evaluate(*first, Evaluated(1, 0.5, 0.5));
+    evaluate(*first, Evaluated(2, 0.1, 0.6));
+    options.resumes = true;
+    auto second = RunRecorder::Create(options);
+    ASSERT_TRUE(second.ok()) << second.status();
+    evaluate(*second, Evaluated(3, 0.3, 0.75));
+    evaluate(*second, Evaluated(4, 0.2, 0.7));
+    ASSERT_TRUE(second->Finish(*model, {}, {}, false).ok());
+
+    const absl::StatusOr<Summary> summary = ReadSummary(second->folder().summary());
+    ASSERT_TRUE(summary.ok()) << summary.status();
+    EXPECT_EQ(summary->best_epoch, best);
+    EXPECT_EQ(summary->test_loss, loss);
+    const absl::StatusOr<Safetensors> saved = ReadSafetensors(second->folder().model());
+    ASSERT_TRUE(saved.ok()) << saved.status();
+    EXPECT_THAT(saved->tensors[0].values, ElementsAre(best, best));
+  }
 }
 
 }  // namespace

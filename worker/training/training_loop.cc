@@ -57,6 +57,10 @@ absl::Status TrainingLoop::Run() {
     absl::StatusOr<std::optional<Batch>> batch = NextBatch();
     if (!batch.ok()) return batch.status();
     if (!batch->has_value()) return EndJob();
+    if ((*batch)->marks_epoch) {
+      if (absl::Status status = EndOpenEpoch((*batch)->epoch); !status.ok()) return status;
+      continue;
+    }
     if (std::exchange(away_, false)) {
       if (absl::Status status = CatchUp(); !status.ok()) return status;
     }
@@ -151,9 +155,11 @@ absl::Status TrainingLoop::EndLease(const Batch& batch) {
   if (tally_.examples > 0) {
     v1::WorkerProgress mine = TakeTally(parts_.exchange->TakeStats());
     mine.set_line_continues(true);
-    if (auto progress = parts_.coordinator->ReportProgress(mine, std::nullopt); !progress.ok()) {
-      return progress.status();
-    }
+    absl::StatusOr<v1::JobProgress> progress = parts_.coordinator->ReportProgress(mine, std::nullopt);
+    if (!progress.ok()) return progress.status();
+    // This report has no rate.
+    if (progress->learning_rate() == 0) progress->set_learning_rate(progress_.learning_rate());
+    progress_ = *std::move(progress);
   }
   return parts_.coordinator->CompleteLease(batch.lease_id, step_, batches_);
 }
@@ -174,11 +180,21 @@ absl::Status TrainingLoop::EndEpoch(uint32_t epochs_done) {
   return Report(evaluation.has_value() ? &*evaluation : nullptr);
 }
 
+absl::Status TrainingLoop::EndOpenEpoch(uint32_t epochs_done) {
+  if (away_) {
+    if (absl::Status status = parts_.exchange->PullAll(0); !status.ok()) return status;
+  }
+  return EndEpoch(epochs_done);
+}
+
 absl::Status TrainingLoop::EndJob() {
   if (absl::Status status = parts_.exchange->AwaitAll(); !status.ok()) return status;
   // In async mode the other workers have pushed since this worker's last pull.
   if (absl::Status status = parts_.exchange->PullAll(0); !status.ok()) return status;
-  return EndEpoch(options_.epochs);
+  // If the training ended between two epochs, the last one was evaluated.
+  const uint32_t begun = parts_.coordinator->epochs_done();
+  const uint32_t epochs = begun > 0 ? std::min(begun, options_.epochs) : options_.epochs;
+  return epochs == epoch_ && epoch_ < options_.epochs ? Report(nullptr) : EndEpoch(epochs);
 }
 
 v1::WorkerProgress TrainingLoop::TakeTally(const ExchangeStats& stats) {
@@ -220,7 +236,9 @@ absl::Status TrainingLoop::Report(const v1::Evaluation* evaluation) {
   if (parts_.recorder == nullptr) return absl::OkStatus();
   if (absl::Status status = parts_.recorder->Train(progress_, stats.loss_scale); !status.ok()) return status;
   if (evaluation != nullptr) {
-    if (absl::Status status = parts_.recorder->Test(*evaluation, progress_.seconds()); !status.ok()) return status;
+    absl::Status status = parts_.recorder->Test(*evaluation, progress_.seconds());
+    if (status.ok()) status = parts_.recorder->KeepBest(*parts_.model, *evaluation, progress_);
+    if (!status.ok()) return status;
   }
   return parts_.recorder->EndEpochs(progress_, epoch_);
 }

@@ -111,6 +111,8 @@ class TrainingLoop {
   // Fetches the job's progress for a worker that returns or resumes.
   absl::Status LearnProgress();
   absl::Status Train(const Batch& batch);
+  // All data of that many epochs is done, and nobody trains until worker 0 has evaluated them.
+  absl::Status EndOpenEpoch(uint32_t epochs_done);
   absl::Status AwaitData();
   absl::Status EndLease(const Batch& batch);
   absl::Status EndEpoch(uint32_t epochs_done);

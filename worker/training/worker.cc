@@ -56,6 +56,7 @@ class CoordinatorLeases : public LeaseSource {
       if (absl::IsDeadlineExceeded(response.status()) && link_->condition().state == v1::JOB_STATE_RUNNING) continue;
       if (!response.ok()) return response.status();
       if (response->finished()) return std::nullopt;
+      if (!response->has_lease()) return DataLease{.epoch = response->epochs_done()};
       const v1::Lease& lease = response->lease();
       return DataLease{lease.id(),    lease.epoch(),       lease.begin(),    lease.end(),
                        lease.steps(), lease.share_begin(), lease.share_end()};

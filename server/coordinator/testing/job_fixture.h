@@ -76,7 +76,7 @@ class JobControlTest : public testing::Test {
   }
   absl::StatusOr<v1::JobProgress> Report(const Membership::Id& id, const v1::WorkerProgress& progress,
                                          const v1::Evaluation* evaluation = nullptr) {
-    absl::Status status = control_->workers().Report(id, progress, evaluation, now_);
+    absl::Status status = control_->ReportProgress(id, progress, evaluation, now_);
     if (!status.ok()) return status;
     return Progress();
   }

@@ -44,6 +44,8 @@ constexpr MethodRole kMethods[] = {
     {"CoordinatorService/CompleteLease", AccessRole::kWorker},
     {"CoordinatorService/ReportProgress", AccessRole::kWorker},
     {"CoordinatorService/GetProgress", AccessRole::kReader},
+    // Holds the job's data back.
+    {"CoordinatorService/SaveCheckpoint", AccessRole::kAdmin},
     // The stream replaces the shard's contents.
     {"StandbyService/Replicate", AccessRole::kAdmin},
 };
