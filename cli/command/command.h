@@ -26,7 +26,7 @@ inline constexpr int kExitInterrupted = 130;
 // Takes the words after a command's name; returns the exit status. Writes results to `out`, all else to `err`.
 using RunCommand = int(absl::Span<const std::string> args, std::ostream& out, std::ostream& err);
 // Each is defined in the file of its name; `bench` with the finder of programs, `plot` with the report.
-RunCommand BenchCommand, DoctorCommand, KeysCommand, PlotCommand, StatusCommand;
+RunCommand BenchCommand, DoctorCommand, HostAgentCommand, KeysCommand, PlotCommand, StatusCommand;
 
 // A command of `ballast`. A new command needs its own file, its name above and a row in the table in ballast_main.cc.
 struct Command {
@@ -52,6 +52,9 @@ absl::StatusOr<SecurityOptions> ReadSecurity(const Arguments& arguments);
 // BALLAST_<ROLE>_BINARY is set, only its path is tried. Otherwise the search order is: the directory D of `own_path`,
 // D/../<role> (Bazel's layout), PATH. A NOT_FOUND error lists the places that were searched.
 absl::StatusOr<std::string> FindBinary(const std::string& role, const std::string& own_path);
+
+// Returns what `ballast --version` prints, such as "ballast 0.1.0 (wire protocol 1)".
+std::string VersionText();
 
 // Returns the path of the running program, with symbolic links resolved.
 std::string OwnPath();

@@ -17,7 +17,7 @@
 #include "cli/launch/log_merger.h"
 #include "cli/launch/progress_display.h"
 #include "cli/launch/restart_policy.h"
-#include "cli/launch/supervisor.h"
+#include "cli/hosts/supervisor.h"
 
 namespace ballast {
 
