@@ -10,13 +10,12 @@
 #include "cli/command/command.h"
 #include "cli/launch/launch_command.h"
 #include "cli/report/report.h"
-#include "common/program/this_process.h"
 
 namespace ballast {
 namespace {
 
 constexpr Command kCommands[] = {
-    {"launch", "Train a job on this machine.", LaunchCommand},
+    {"launch", "Train a job, on this machine or on several hosts.", LaunchCommand},
     {"job", "Print the job that a job file and flags make.", JobCommand},
     {"predict", "Predict from new data with a trained model.", PredictCommand},
     {"eval", "Evaluate a trained model on data with labels.", EvalCommand},
@@ -25,6 +24,7 @@ constexpr Command kCommands[] = {
     {"keys", "Create the certificates and tokens for a job on several machines.", KeysCommand},
     {"doctor", "Check what this machine has and what it lacks.", DoctorCommand},
     {"bench", "Run benchmarks on this machine.", BenchCommand},
+    {"host-agent", "Start processes for launch --hosts; not for use by hand.", HostAgentCommand},
     {"plot", "Rewrite the report of a run directory.", PlotCommand},
 };
 
@@ -57,7 +57,7 @@ int Main(const std::vector<std::string>& words) {
   }
   const std::string& name = words[0];
   if (name == "--version" || name == "version") {
-    std::cout << "ballast " << kVersion << " (wire protocol " << kProtocolVersion << ")" << std::endl;
+    std::cout << VersionText() << std::endl;
     return kExitSuccess;
   }
   if (name == "--help" || name == "-h" || (name == "help" && words.size() == 1)) {

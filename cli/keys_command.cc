@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <arpa/inet.h>
-
 #include <algorithm>
 #include <vector>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "cli/command/command.h"
+#include "cli/hosts/host_list.h"
 #include "common/program/arguments.h"
 #include "common/security/key_folder.h"
 #include "common/tensors/tensor_spec.h"
@@ -31,15 +29,6 @@ const std::vector<FlagSpec>& Flags() {
       {"days", "N", "Validity of the certificates in days, 1 to 3650 (default: 365)."},
   };
   return *flags;
-}
-
-// Accepts only characters of host names and IP addresses: OpenSSL would parse others as more than a host.
-bool IsHost(absl::string_view host) {
-  in6_addr six = {};
-  if (inet_pton(AF_INET6, std::string(host).c_str(), &six) == 1) return true;
-  return !host.empty() && host.size() <= 253 && std::all_of(host.begin(), host.end(), [](char c) {
-    return absl::ascii_isalnum(c) || c == '-' || c == '.' || c == '*';
-  });
 }
 
 absl::StatusOr<std::vector<std::string>> ReadHosts(const Arguments& arguments) {

@@ -29,6 +29,12 @@ constexpr int kMaxDataThreads = 16;
 // Returns ":7701" for "0.0.0.0:7701".
 std::string PortOf(const std::string& address) { return address.substr(std::min(address.rfind(':'), address.size())); }
 
+// Returns the address at which others reach the server; port 0 of `advertise` is the one on which it listens.
+std::string Advertised(const std::string& advertise, const std::string& listens) {
+  if (advertise.empty()) return listens;
+  return PortOf(advertise) == ":0" ? absl::StrCat(HostOf(advertise), PortOf(listens)) : advertise;
+}
+
 // Decides from the flags alone which of the two processes of rank 0 runs the coordinator.
 bool Coordinates(const Server::Options& options) {
   if (options.rank > 0) return false;
@@ -159,7 +165,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(Options options) {
   member.rank = o.rank;
   member.with_standby = o.with_standby;
   member.servers = o.servers;
-  member.address = o.advertise.empty() ? server->address_ : o.advertise;
+  member.address = Advertised(o.advertise, server->address_);
   member.control_address = absl::StrCat(HostOf(member.address), PortOf(server->control_address_));
   member.coordinator_timeout = o.coordinator_timeout;
   member.gather_timeout = o.gather_timeout;

@@ -29,7 +29,8 @@ ABSL_FLAG(std::string, control_listen, "",
           "Empty: a free port on the same host.");
 ABSL_FLAG(
     std::string, advertise, "",
-    "HOST:PORT at which others reach this server; they reach its control port on the same host. Empty: --listen.");
+    "HOST:PORT at which others reach this server; they reach its control port on the same host. Port 0: the port of "
+    "--listen. Empty: --listen.");
 ABSL_FLAG(std::string, rank, "0", "Rank of this server, or a pod name that ends in it (ballast-server-2).");
 ABSL_FLAG(bool, with_standby, false,
           "Each server has a standby, for jobs with durability STANDBY: start two processes per rank, the second with "

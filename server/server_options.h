@@ -22,7 +22,8 @@ struct ServerOptions {
   // HOST:PORT for control calls, whose time does not depend on data: the coordinator's, GetStatus, health. Empty: a
   // free port on the same host.
   std::string control_listen;
-  // HOST:PORT at which others reach this server; its control port is reached on the same host. Empty: `listen`.
+  // HOST:PORT at which others reach this server; its control port is reached on the same host. Port 0: the one of
+  // `listen`. Empty: `listen`.
   std::string advertise;
   uint32_t rank = 0;
   // Each server has a standby, for jobs with durability STANDBY: two processes per rank, the second one under the

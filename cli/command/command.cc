@@ -16,6 +16,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "common/program/this_process.h"
 
 namespace ballast {
 namespace {
@@ -87,6 +88,8 @@ absl::StatusOr<std::string> FindBinary(const std::string& role, const std::strin
                                           " nor on PATH; build it with `bazel build //", role, ":", name, "` or set ",
                                           variable));
 }
+
+std::string VersionText() { return absl::StrCat("ballast ", kVersion, " (wire protocol ", kProtocolVersion, ")"); }
 
 std::string OwnPath() {
   std::error_code error;

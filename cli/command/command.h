@@ -27,8 +27,8 @@ inline constexpr int kExitInterrupted = 130;
 using RunCommand = int(absl::Span<const std::string> args, std::ostream& out, std::ostream& err);
 // Each is defined in the file of its name; `plot` with the report, and those that another program runs with the finder
 // of programs.
-RunCommand BenchCommand, DoctorCommand, EvalCommand, JobCommand, KeysCommand, PlotCommand, PredictCommand,
-    StatusCommand;
+RunCommand BenchCommand, DoctorCommand, EvalCommand, HostAgentCommand, JobCommand, KeysCommand, PlotCommand,
+    PredictCommand, StatusCommand;
 
 // A command of `ballast`. A new command needs its own file, its name above and a row in the table in ballast_main.cc.
 struct Command {
@@ -54,6 +54,9 @@ absl::StatusOr<SecurityOptions> ReadSecurity(const Arguments& arguments);
 // BALLAST_<ROLE>_BINARY is set, only its path is tried. Otherwise the search order is: the directory D of `own_path`,
 // D/../<role> (Bazel's layout), PATH. A NOT_FOUND error lists the places that were searched.
 absl::StatusOr<std::string> FindBinary(const std::string& role, const std::string& own_path);
+
+// Returns what `ballast --version` prints, such as "ballast 0.1.0 (wire protocol 1)".
+std::string VersionText();
 
 // Returns the path of the running program, with symbolic links resolved.
 std::string OwnPath();

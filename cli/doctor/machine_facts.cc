@@ -25,7 +25,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "cli/command/command.h"
-#include "cli/launch/supervisor.h"
+#include "cli/hosts/supervisor.h"
 #include "common/program/cuda_support.h"
 
 namespace ballast {

@@ -6,10 +6,13 @@
 
 #include <algorithm>
 #include <fstream>
+#include <limits>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "cli/command/command.h"
+#include "cli/launch/placement.h"
 #include "cli/launch/run_end.h"
 #include "common/job/job_config.h"
 #include "common/storage/checkpoint_folder.h"
@@ -25,6 +28,12 @@ constexpr absl::Duration kReportPause = absl::Milliseconds(100);
 // Timeout for the child that the coordinator blames to exit by itself.
 constexpr absl::Duration kAccusedTimeout = absl::Seconds(2);
 
+// Returns whether the coordinator means the process with that id, server or worker and rank: hosts have the same ids,
+// and a server and its standby may have switched roles.
+bool IsMember(bool server, int rank, uint64_t id, const v1::Member& member, uint64_t process) {
+  return (member.role() != v1::ROLE_WORKER) == server && static_cast<int>(member.rank()) == rank && id == process;
+}
+
 }  // namespace
 
 std::string JobLaunch::Child::Name(absl::string_view separator) const {
@@ -36,24 +45,47 @@ std::string WorkerTracePath(const std::string& run_dir, int rank) {
 }
 
 LaunchResult JobLaunch::Run() {
-  auto supervisor = Supervisor::Create(this);
-  if (!supervisor.ok()) return {kExitFailure, std::string(supervisor.status().message())};
-  supervisor_ = std::move(*supervisor);
-  absl::Status started = StartAll(/*again=*/false);
-  if (started.ok()) started = Watch();
+  auto fleet = Fleet::Create(this, PlanHosts(plan_));
+  if (!fleet.ok()) return {kExitFailure, std::string(fleet.status().message())};
+  fleet_ = std::move(*fleet);
+  const absl::Status connected = ConnectHosts();
+  absl::Status started = connected;
+  if (started.ok() && signals_ == 0) started = StartAll(/*again=*/false);
+  if (started.ok() && signals_ == 0) started = Watch();
   if (failed() && signals_ == 0) AwaitAccused();
   if (!failed() && started.ok()) SaveCheckpoint();
   StopAll();
-  std::vector<pid_t> processes;
+  std::vector<uint64_t> processes;
   for (size_t child = 0; child < children_.size(); ++child) {
-    processes.push_back(supervisor_->pid(static_cast<int>(child)));
+    processes.push_back(fleet_->pid(static_cast<int>(child)));
   }
   RemovePartialFiles(plan_.run_dir, processes, CheckpointsKept(plan_.durability));
+  DisconnectHosts();
   display_->Finish();
   if (signals_ > 0) return {kExitInterrupted, "", restarts_};
   if (failed()) return Failure();
+  if (!connected.ok()) {
+    // A missing file does not appear by itself; a host that cannot be reached may return.
+    return {absl::IsUnavailable(connected) ? kExitTemporary : kExitBadInput, std::string(connected.message())};
+  }
   if (!started.ok()) return {kExitFailure, std::string(started.message()), restarts_};
   return {kExitSuccess, "", restarts_};
+}
+
+absl::Status JobLaunch::ConnectHosts() {
+  absl::Status status = fleet_->Connect([this] { return signals_ > 0; });
+  if (!status.ok() || signals_ > 0 || plan_.durability.mode() != v1::Durability::CHECKPOINT) return status;
+  if (fleet_->shares_run_dir()) return status;
+  return absl::FailedPreconditionError(
+      absl::StrCat("run directory ", plan_.run_dir, ": not every host with a server has it, want --run-dir on a file ",
+                   "system that all of them share: durability checkpoint writes its checkpoints there"));
+}
+
+void JobLaunch::DisconnectHosts() {
+  for (const std::string& host : fleet_->Close(kStop)) {
+    display_->PrintLine(absl::StrCat("warning: host ", host, " has not confirmed within ", absl::FormatDuration(kStop),
+                                     " that its processes ended; they end within ", absl::FormatDuration(kSilence)));
+  }
 }
 
 void JobLaunch::OnEnd(int index, const ExitStatus& status) {
@@ -89,8 +121,8 @@ void JobLaunch::OnEnd(int index, const ExitStatus& status) {
       unreported_.push_back(index);
       break;
   }
-  display_->PrintLine(absl::StrCat(logs_->name(index), " (process ", supervisor_->pid(index), ") ", status.ToString(),
-                                   "; ", decision.announcement));
+  display_->PrintLine(absl::StrCat(logs_->name(index), " (process ", fleet_->pid(index), ") ", status.ToString(), "; ",
+                                   decision.announcement));
 }
 
 bool JobLaunch::HasSubstitute(const Child& child) const {
@@ -142,6 +174,7 @@ absl::Status JobLaunch::RestartDue() {
     next.server = children_[index].server;
     next.standby = children_[index].standby;
     next.rank = children_[index].rank;
+    next.host = children_[index].host;
     next.restarts = children_[index].restarts;
     next.flags = FlagsAgain(children_[index]);
     if (absl::Status status = StartChild(std::move(next), /*again=*/true); !status.ok()) return status;
@@ -159,7 +192,7 @@ absl::Status JobLaunch::RestartAll() {
   for (size_t child = 0; child < children_.size(); ++child) {
     children_[child].asked = true;
     children_[child].restart_at.reset();
-    if (supervisor_->running(static_cast<int>(child))) supervisor_->Signal(static_cast<int>(child), SIGKILL);
+    if (fleet_->running(static_cast<int>(child))) fleet_->Signal(static_cast<int>(child), SIGKILL);
   }
   unreported_.clear();
   const bool ended = PollUntil(kStop, [this] { return !AnyRunning(true, true); });
@@ -181,10 +214,7 @@ void JobLaunch::ReportEnds(const v1::GetProgressResponse& progress, ProgressSour
   for (int index : std::exchange(unreported_, {})) {
     Child& child = children_[index];
     for (const v1::GetProgressResponse::MemberStatus& status : progress.members()) {
-      // Server and standby may have switched roles, so compare process ids.
-      const bool same = (status.member().role() != v1::ROLE_WORKER) == child.server &&
-                        status.process() == static_cast<uint64_t>(supervisor_->pid(index));
-      if (!same) continue;
+      if (!IsMember(child.server, child.rank, fleet_->pid(index), status.member(), status.process())) continue;
       // The worker had finished the job and saved.
       if (finished && !child.server && status.state() == "left") child.restart_at.reset();
       source.ReportEnd(status.member(), child.end->ToString(), kProgressTimeout).IgnoreError();
@@ -192,10 +222,11 @@ void JobLaunch::ReportEnds(const v1::GetProgressResponse& progress, ProgressSour
   }
 }
 
-int JobLaunch::RunningServer(uint64_t process) const {
+int JobLaunch::RunningServer(const v1::GetProgressResponse::MemberStatus& status) const {
   for (int child = 0; child < static_cast<int>(children_.size()); ++child) {
-    if (!children_[child].server || children_[child].end.has_value()) continue;
-    if (static_cast<uint64_t>(supervisor_->pid(child)) == process) return child;
+    const Child& server = children_[child];
+    if (!server.server || server.end.has_value()) continue;
+    if (IsMember(true, server.rank, fleet_->pid(child), status.member(), status.process())) return child;
   }
   return -1;
 }
@@ -206,7 +237,7 @@ void JobLaunch::NotePairs(const v1::GetProgressResponse& progress) {
     if (!standby.in_step()) continue;
     for (const v1::GetProgressResponse::MemberStatus& server : progress.members()) {
       if (server.member().role() != v1::ROLE_SERVER || server.member().rank() != standby.member().rank()) continue;
-      const int one = RunningServer(server.process()), other = RunningServer(standby.process());
+      const int one = RunningServer(server), other = RunningServer(standby);
       if (one >= 0 && other >= 0) in_step_.insert({{one, other}, {other, one}});
     }
   }
@@ -228,10 +259,9 @@ void JobLaunch::InjectKill() {
     }
     const std::optional<int> target = chaos_->Target(server, running, absl::Now());
     if (!target.has_value()) continue;
-    display_->PrintLine(
-        absl::StrCat("chaos: killing ", logs_->name(*target), " (process ", supervisor_->pid(*target), ")"));
+    display_->PrintLine(absl::StrCat("chaos: killing ", logs_->name(*target), " (process ", fleet_->pid(*target), ")"));
     children_[*target].killed_by_chaos = true;
-    supervisor_->Signal(*target, SIGKILL);
+    fleet_->Signal(*target, SIGKILL);
   }
 }
 
@@ -261,23 +291,24 @@ absl::Status JobLaunch::StartAll(bool again) {
     }
   }
   for (int rank = 0; rank < plan_.workers; ++rank) {
-    if (absl::Status status = StartChild({.rank = rank, .flags = WorkerFlags(rank)}, again); !status.ok()) {
-      return status;
-    }
+    Child worker{.rank = rank, .host = HostOfWorker(plan_, rank)};
+    worker.flags = WorkerFlags(plan_, rank, fleet_->cores(worker.host), coordinator_);
+    if (absl::Status status = StartChild(std::move(worker), again); !status.ok()) return status;
   }
   return absl::OkStatus();
 }
 
 absl::Status JobLaunch::StartServer(int rank, bool standby, const std::string& resume, bool again) {
-  Child child{.server = true, .standby = standby, .rank = rank};
+  Child child{.server = true, .standby = standby, .rank = rank, .host = HostOfServer(plan_, rank, standby)};
   const bool coordinates = child.coordinates();
+  const int host = child.host;
   const std::string address_file = AddressFile(child);
   const std::string control_file = ControlFile(child);
   unlink(address_file.c_str());
   unlink(control_file.c_str());
-  child.flags = {
-      "--listen", "127.0.0.1:0", "--servers", absl::StrCat(plan_.servers), "--workers", absl::StrCat(plan_.workers)};
+  child.flags = AddressFlags(plan_, host);
   std::vector<std::string>& flags = child.flags;
+  flags.insert(flags.end(), {"--servers", absl::StrCat(plan_.servers), "--workers", absl::StrCat(plan_.workers)});
   flags.insert(flags.end(), plan_.server_security.begin(), plan_.server_security.end());
   if (!coordinates) flags.insert(flags.end(), {"--coordinator", coordinator_});
   flags.insert(flags.end(), {"--address_file", address_file});
@@ -287,10 +318,11 @@ absl::Status JobLaunch::StartServer(int rank, bool standby, const std::string& r
     if (!with_standby() || coordinates) {
       flags.insert(flags.end(), {"--state_dir", absl::StrCat(plan_.run_dir, "/state/shard-", rank)});
     }
-    flags.insert(flags.end(), {"--checkpoint_dir", absl::StrCat(plan_.run_dir, "/checkpoints")});
+    if (fleet_->shares_run_dir())
+      flags.insert(flags.end(), {"--checkpoint_dir", absl::StrCat(plan_.run_dir, "/checkpoints")});
   }
   if (!resume.empty()) flags.insert(flags.end(), {"--resume", resume});
-  flags.insert(flags.end(), {"--control_listen", "127.0.0.1:0", "--control_address_file", control_file});
+  flags.insert(flags.end(), {"--control_listen", flags[1], "--control_address_file", control_file});
   if (absl::Status status = StartChild(std::move(child), again); !status.ok()) return status;
   if (!coordinates) return absl::OkStatus();
   absl::StatusOr<std::string> address = WaitForAddress(address_file);
@@ -298,30 +330,19 @@ absl::Status JobLaunch::StartServer(int rank, bool standby, const std::string& r
   if (address->empty()) return absl::CancelledError("startup was interrupted");
   // The server writes the control file before the address file.
   if (!std::getline(std::ifstream(control_file), coordinator_)) coordinator_ = *address;
+  if (HasOtherHosts(plan_)) coordinator_ = WithPort(plan_.hosts[host].address, PortOf(coordinator_));
   return absl::OkStatus();
 }
 
-std::vector<std::string> JobLaunch::WorkerFlags(int rank) const {
-  std::vector<std::string> flags = {"--job",    plan_.job_file, "--coordinator", coordinator_,
-                                    "--device", plan_.device,   "--threads",     absl::StrCat(plan_.threads)};
-  flags.insert(flags.end(), {"--gather_timeout", absl::StrCat(plan_.gather_seconds)});
-  if (!plan_.gpus.empty()) flags.insert(flags.end(), {"--gpus", plan_.gpus});
-  flags.insert(flags.end(), plan_.worker_security.begin(), plan_.worker_security.end());
-  if (!plan_.trace_steps.empty()) {
-    flags.insert(flags.end(), {"--trace", WorkerTracePath(plan_.run_dir, rank), "--trace_steps", plan_.trace_steps});
-  }
-  if (rank == 0) flags.insert(flags.end(), {"--run_dir", plan_.run_dir});
-  return flags;
-}
-
 absl::Status JobLaunch::StartChild(Child child, bool again) {
-  std::vector<std::string> argv = {child.server ? plan_.server_binary : plan_.worker_binary, "--rank",
-                                   absl::StrCat(child.rank)};
-  argv.insert(argv.end(), child.flags.begin(), child.flags.end());
+  std::vector<std::string> flags = {"--rank", absl::StrCat(child.rank)};
+  flags.insert(flags.end(), child.flags.begin(), child.flags.end());
   const std::string log = absl::StrCat(plan_.run_dir, "/logs/", child.Name("-"), ".log");
-  absl::Status status = logs_->AddSource(child.Name(" "), log, again);
+  const std::string on = HasOtherHosts(plan_) ? absl::StrCat(" on ", plan_.hosts[child.host].address) : "";
+  absl::Status status = logs_->AddSource(child.Name(" ") + on, log, again);
   if (!status.ok()) return status;
-  absl::StatusOr<int> started = supervisor_->Start(argv);
+  absl::StatusOr<int> started =
+      fleet_->Start(child.host, child.server, child.server ? plan_.server_binary : plan_.worker_binary, flags);
   if (!started.ok()) return started.status();
   children_.push_back(std::move(child));
   return absl::OkStatus();
@@ -333,11 +354,11 @@ absl::StatusOr<std::string> JobLaunch::WaitForAddress(const std::string& path) {
     // The file is renamed into place, so it is complete as soon as it exists.
     std::string address;
     if (std::getline(std::ifstream(path), address) && !address.empty()) return address;
-    supervisor_->Poll(absl::Milliseconds(20));
+    fleet_->Poll(absl::Milliseconds(20));
   }
   if (signals_ > 0 || failed()) return std::string();
-  return absl::DeadlineExceededError(absl::StrCat("timed out after ", absl::FormatDuration(kStart),
-                                                  " waiting for server 0 (process ", supervisor_->pid(0),
+  return absl::DeadlineExceededError(absl::StrCat("timed out after ", absl::FormatDuration(kStart), " waiting for ",
+                                                  logs_->name(0), " (process ", fleet_->pid(0),
                                                   ") to write its address; see ", logs_->path(0)));
 }
 
@@ -368,7 +389,7 @@ absl::Status JobLaunch::Watch() {
     reported = unreported_.size();
     if (absl::Status status = RestartDue(); !status.ok()) return status;
     InjectKill();
-    supervisor_->Poll(std::max(NextEvent(next) - absl::Now(), absl::ZeroDuration()));
+    fleet_->Poll(std::max(NextEvent(next) - absl::Now(), absl::ZeroDuration()));
   }
   return absl::OkStatus();
 }
@@ -377,7 +398,7 @@ bool JobLaunch::PollUntil(absl::Duration timeout, const std::function<bool()>& d
   const absl::Time deadline = absl::Now() + timeout;
   // If a failure stops the job, the first signal ends the wait; otherwise the first signal started the stop.
   const int max_signals = failed() ? 1 : 2;
-  while (!done() && signals_ < max_signals && absl::Now() < deadline) supervisor_->Poll(deadline - absl::Now());
+  while (!done() && signals_ < max_signals && absl::Now() < deadline) fleet_->Poll(deadline - absl::Now());
   return done();
 }
 
@@ -386,29 +407,33 @@ void JobLaunch::AwaitAccused() {
   // The call fails if the coordinator's own process has failed.
   const auto progress = connect_(coordinator_)->GetProgress(kProgressTimeout);
   if (!progress.ok()) return;
+  const v1::JobFailure& failure = progress->progress().failure();
   std::vector<uint64_t> process_ids;
   for (size_t child = 0; child < children_.size(); ++child) {
-    process_ids.push_back(static_cast<uint64_t>(supervisor_->pid(static_cast<int>(child))));
+    const uint64_t id = fleet_->pid(static_cast<int>(child));
+    // The same id on another host is another process.
+    const bool same = IsMember(children_[child].server, children_[child].rank, id, failure.member(), failure.process());
+    process_ids.push_back(same ? id : std::numeric_limits<uint64_t>::max());
   }
-  const std::optional<int> accused = culprit_.Accuse(progress->progress().failure(), process_ids);
-  if (accused.has_value()) PollUntil(kAccusedTimeout, [&] { return !supervisor_->running(*accused); });
+  const std::optional<int> accused = culprit_.Accuse(failure, process_ids);
+  if (accused.has_value()) PollUntil(kAccusedTimeout, [&] { return !fleet_->running(*accused); });
 }
 
 void JobLaunch::Stop(bool servers, bool workers, absl::Duration timeout) {
   auto signal_running = [&](int signal) {
     for (size_t child = 0; child < children_.size(); ++child) {
-      if (!(children_[child].server ? servers : workers) || !supervisor_->running(static_cast<int>(child))) continue;
+      if (!(children_[child].server ? servers : workers) || !fleet_->running(static_cast<int>(child))) continue;
       children_[child].asked = true;
-      supervisor_->Signal(static_cast<int>(child), signal);
+      fleet_->Signal(static_cast<int>(child), signal);
     }
   };
   auto all_ended = [&] { return !AnyRunning(servers, workers); };
   signal_running(SIGTERM);
   if (PollUntil(timeout, all_ended)) return;
   signal_running(SIGKILL);
-  // A process inside a system call may take a moment to die; ~Supervisor waits for the rest.
+  // A process inside a system call may take a moment to die; ~Fleet waits for the rest.
   const absl::Time deadline = absl::Now() + kStop;
-  while (!all_ended() && absl::Now() < deadline) supervisor_->Poll(deadline - absl::Now());
+  while (!all_ended() && absl::Now() < deadline) fleet_->Poll(deadline - absl::Now());
 }
 
 void JobLaunch::SaveCheckpoint() {
@@ -416,7 +441,7 @@ void JobLaunch::SaveCheckpoint() {
   const auto coordinator = [](const Child& child) { return child.coordinates() && !child.end.has_value(); };
   const std::string line =
       ballast::SaveCheckpoint(*connect_(coordinator_), [&, signals = signals_](absl::Duration pause) {
-        supervisor_->Poll(pause);
+        fleet_->Poll(pause);
         return signals_ == signals && std::any_of(children_.begin(), children_.end(), coordinator);
       });
   if (!line.empty()) display_->PrintLine(line);
@@ -441,7 +466,7 @@ LaunchResult JobLaunch::Failure() const {
   const int culprit = culprit_.Culprit();
   const auto& lines = logs_->last_lines(culprit);
   const FailureReport report = ReportFailure({.name = logs_->name(culprit),
-                                              .process_id = static_cast<uint64_t>(supervisor_->pid(culprit)),
+                                              .process_id = fleet_->pid(culprit),
                                               .end = *children_[culprit].end,
                                               .log_path = logs_->path(culprit),
                                               .last_lines = {lines.begin(), lines.end()},

@@ -12,12 +12,12 @@
 #include "absl/time/time.h"
 #include "ballast/v1/tensor.pb.h"
 #include "cli/command/server_connection.h"
+#include "cli/hosts/fleet.h"
 #include "cli/launch/chaos.h"
 #include "cli/launch/culprit_finder.h"
 #include "cli/launch/log_merger.h"
 #include "cli/launch/progress_display.h"
 #include "cli/launch/restart_policy.h"
-#include "cli/launch/supervisor.h"
 
 namespace ballast {
 
@@ -33,7 +33,7 @@ struct LaunchPlan {
   // Flags for certificates and tokens; empty: none.
   std::vector<std::string> server_security;
   std::vector<std::string> worker_security;
-  // Compute threads per worker.
+  // Compute threads per worker; 0: each host's cores, shared out among its workers.
   int threads = 1;
   // Steps in the workers' timelines, such as "1-200"; empty: no timelines.
   std::string trace_steps;
@@ -51,6 +51,11 @@ struct LaunchPlan {
   // Maximum number of restarts per process.
   int max_restarts = 3;
   std::optional<ChaosPlan> chaos;
+  // Hosts on which the processes run; empty: all on this machine. With another host, `run_dir` is an absolute path.
+  std::vector<JobHost> hosts;
+  RemoteShell shell;
+  // Files that the workers read, with absolute paths.
+  std::vector<std::string> inputs;
 };
 
 std::string WorkerTracePath(const std::string& run_dir, int rank);
@@ -63,13 +68,12 @@ struct LaunchResult {
   int restarts = 0;
 };
 
-// Owns the processes of one job on this machine, from the first start to the last exit, and prints what happens to
-// them. RestartPolicy decides which of them start again; a restarted server keeps its address. Either a server or its
-// standby may hold the shard: they have the same rank and differ in how they were started. A failure stops the job.
-// On SIGINT, SIGTERM or SIGHUP the workers save the model and stop. Before that, and after the job's end, the job takes
-// a checkpoint, unless its durability is NONE. No child outlives this object, and no temporary file of theirs does.
-// Does not read the job file.
-// Thread safety: confined to the main thread.
+// Owns the processes of one job, on this machine and on other hosts, from the first start to the last exit, and prints
+// what happens to them. RestartPolicy decides which of them start again; a restarted server keeps its address. Either a
+// server or its standby may hold the shard: they have the same rank and differ in how they were started. A failure
+// stops the job. On SIGINT, SIGTERM or SIGHUP the workers save the model and stop. Before that, and after the job's
+// end, the job takes a checkpoint, unless its durability is NONE. No child outlives this object, and no temporary file
+// of theirs does. Does not read the job file. Thread safety: confined to the main thread.
 class JobLaunch : private ProcessListener {
  public:
   using Connect = std::function<std::unique_ptr<ProgressSource>(const std::string& address)>;
@@ -90,12 +94,14 @@ class JobLaunch : private ProcessListener {
   LaunchResult Run();
 
  private:
-  // One process. A restart appends a new Child. Indexes are the same in the supervisor and the logs.
+  // One process. A restart appends a new Child. Indexes are the same in the fleet and the logs.
   struct Child {
     bool server = false;
     // Started as the standby of the server with its rank.
     bool standby = false;
     int rank = 0;
+    // Number of its host.
+    int host = 0;
 
     std::string Name(absl::string_view separator) const;
     // Hosts the coordinator, and recovers its state after a restart.
@@ -115,10 +121,13 @@ class JobLaunch : private ProcessListener {
   void OnEnd(int child, const ExitStatus& status) override;
   void OnSignal(int signal) override;
 
+  // Connects to the hosts, and checks that they can run the job. Returns OK if a signal ended that.
+  absl::Status ConnectHosts();
+  // Ends the connections to the hosts.
+  void DisconnectHosts();
   // `again` is true for replacements, whose output is appended to the existing log.
   absl::Status StartAll(bool again);
   absl::Status StartServer(int rank, bool standby, const std::string& resume, bool again);
-  std::vector<std::string> WorkerFlags(int rank) const;
   absl::Status StartChild(Child child, bool again);
   // Returns whether another worker, or the other one of a pair of server and standby, still runs.
   bool HasSubstitute(const Child& child) const;
@@ -137,8 +146,8 @@ class JobLaunch : private ProcessListener {
   absl::Time PollProgress(ProgressSource& source);
   // Records which servers and standbys are in step, according to the coordinator.
   void NotePairs(const v1::GetProgressResponse& progress);
-  // Returns the index of the running server with this process id; -1: none.
-  int RunningServer(uint64_t process) const;
+  // Returns the index of the running server that is this member; -1: none.
+  int RunningServer(const v1::GetProgressResponse::MemberStatus& status) const;
   // Returns whether the job would survive the loss of this child now, as far as is known.
   bool MayKill(int child) const;
   void InjectKill();
@@ -146,7 +155,7 @@ class JobLaunch : private ProcessListener {
   // Returns the time of the next restart or kill, but at most `latest`.
   absl::Time NextEvent(absl::Time latest) const;
   bool with_standby() const { return plan_.durability.mode() == v1::Durability::STANDBY; }
-  bool Alive(int child) const { return supervisor_->running(child) && !children_[child].killed_by_chaos; }
+  bool Alive(int child) const { return fleet_->running(child) && !children_[child].killed_by_chaos; }
   // Files to which a server writes the addresses of its data port and of its control port.
   std::string AddressFile(const Child& server) const;
   std::string ControlFile(const Child& server) const;
@@ -173,7 +182,7 @@ class JobLaunch : private ProcessListener {
   const Connect connect_;
   RestartPolicy policy_;
   CulpritFinder culprit_;
-  std::unique_ptr<Supervisor> supervisor_;
+  std::unique_ptr<Fleet> fleet_;
   std::vector<Child> children_;
   int signals_ = 0;
   // Address of server 0's control port.

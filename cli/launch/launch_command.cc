@@ -20,6 +20,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "cli/checkpoint/checkpoint_command.h"
 #include "cli/command/command.h"
 #include "cli/command/server_connection.h"
@@ -27,6 +28,7 @@
 #include "cli/launch/job_launch.h"
 #include "cli/launch/launch_environment.h"
 #include "cli/launch/launch_security.h"
+#include "cli/launch/placement.h"
 #include "cli/launch/trace_join.h"
 #include "cli/report/report.h"
 #include "common/job/job_config.h"
@@ -50,12 +52,13 @@ namespace {
 
 constexpr char kUsage[] =
     "usage: ballast launch JOB [flags]\n\n"
-    "Trains the job described in the text file JOB, or in standard input if JOB is -, on this machine: starts servers\n"
-    "and workers, shows the progress, and writes metrics, model and report to a run directory. Ctrl-C saves a\n"
-    "checkpoint, unless the durability is none, and the model, and stops the job; a second Ctrl-C stops it "
-    "immediately.\n"
-    "Each flag can also be set as an environment variable, such as BALLAST_MODE; the command line takes "
-    "precedence.\n\n";
+    "Trains the job described in the text file JOB, or in standard input if JOB is -, on this machine or on those of\n"
+    "--hosts: starts servers and workers, shows the progress, and writes metrics, model and report to a run "
+    "directory.\n"
+    "Ctrl-C saves a checkpoint, unless the durability is none, and the model, and stops the job; a second Ctrl-C "
+    "stops\n"
+    "it immediately. Each flag can also be set as an environment variable, such as BALLAST_MODE; the command line\n"
+    "takes precedence.\n\n";
 
 constexpr int kMaxProcesses = 64;
 constexpr int kMaxThreads = 1024;
@@ -70,6 +73,12 @@ const std::vector<FlagSpec>& Flags() {
       {"set", "FIELD=VALUE", "Set a field of the job, such as training.epochs=3; may be repeated.", false, true},
       {"set-file", "FILE", "Merge a file over the job, before --set; its lists replace the job's; may be repeated.",
        false, true},
+      {"hosts", "LIST",
+       "Comma-separated hosts on which to run, each HOST, USER@HOST or HOST:N with its number of workers (default: "
+       "1)."},
+      {"rsh", "COMMAND", "With --hosts: remote shell and its flags, such as 'ssh -p 2222' (default: ssh)."},
+      {"remote-bin", "DIR",
+       "With --hosts: directory of the programs on other hosts (default: the same as here, otherwise PATH)."},
       {"mode", "MODE", "Consistency mode: sync, async, bounded or local_sgd (default: the job file's policy)."},
       {"steps-ahead", "S", "With --mode bounded: maximum number of steps one worker may be ahead of another, from 0."},
       {"staleness", "S", "Old name of --steps-ahead."},
@@ -164,6 +173,42 @@ absl::Status ReadTrace(const Arguments& arguments, Request& request) {
   return CheckTracePath(request.trace);
 }
 
+absl::Status ReadHosts(const Arguments& arguments, LaunchPlan& plan) {
+  if (!arguments.Has("hosts")) {
+    for (const char* flag : {"rsh", "remote-bin"}) {
+      if (arguments.Has(flag)) return absl::InvalidArgumentError(absl::StrCat("flag --", flag, ": requires --hosts"));
+    }
+    return absl::OkStatus();
+  }
+  absl::StatusOr<std::vector<JobHost>> hosts = ParseHosts(arguments.Get("hosts", ""));
+  if (!hosts.ok()) return absl::InvalidArgumentError(absl::StrCat("flag --hosts: ", hosts.status().message()));
+  plan.hosts = *std::move(hosts);
+  plan.shell.words = absl::StrSplit(arguments.Get("rsh", "ssh"), ' ', absl::SkipEmpty());
+  plan.shell.remote_bin = arguments.Get("remote-bin", "");
+  plan.shell.own_path = OwnPath();
+  if (plan.shell.words.empty()) return absl::InvalidArgumentError("flag --rsh: got \"\", want a command");
+  if (arguments.Has("remote-bin") && !absl::StartsWith(plan.shell.remote_bin, "/")) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("flag --remote-bin: got \"", plan.shell.remote_bin, "\", want an absolute path"));
+  }
+  plan.workers = 0;
+  for (const JobHost& host : plan.hosts) plan.workers += host.workers;
+  if (plan.workers < 1 || plan.workers > kMaxProcesses) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("flag --hosts: got ", plan.workers, " workers, want 1 to ", kMaxProcesses, " on all hosts"));
+  }
+  // The other hosts cannot reach this one under "localhost".
+  const auto remote =
+      std::find_if(plan.hosts.begin(), plan.hosts.end(), [](const JobHost& host) { return !host.local; });
+  for (JobHost& host : plan.hosts) {
+    if (!host.local || remote == plan.hosts.end()) continue;
+    absl::StatusOr<std::string> own = OwnAddressTowards(remote->address);
+    if (!own.ok()) return own.status();
+    host.address = *std::move(own);
+  }
+  return absl::OkStatus();
+}
+
 int CoresPerWorker(int workers) { return std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / workers); }
 
 absl::Status ReadGpus(const Arguments& arguments, LaunchPlan& plan) {
@@ -230,7 +275,6 @@ absl::StatusOr<Request> ReadRequest(const Arguments& arguments) {
   request.source.path = arguments.positional()[0];
   request.source.set_files = arguments.GetAll("set-file");
   request.source.sets = arguments.GetAll("set");
-  request.source.with_data = true;
   request.run_dir = arguments.Get("run-dir", "");
   if (arguments.Has("run-dir") && request.run_dir.empty()) {
     return absl::InvalidArgumentError("flag --run-dir: got \"\", want a directory");
@@ -240,13 +284,22 @@ absl::StatusOr<Request> ReadRequest(const Arguments& arguments) {
   request.verbose = arguments.Has("verbose");
   auto servers = arguments.GetInt("servers", 1, 1, kMaxProcesses);
   if (!servers.ok()) return servers.status();
-  auto workers = arguments.GetInt("workers", 1, 1, kMaxProcesses);
+  if (absl::Status status = ReadHosts(arguments, request.plan); !status.ok()) return status;
+  auto workers = arguments.GetInt("workers", request.plan.workers, 1, kMaxProcesses);
   if (!workers.ok()) return workers.status();
-  auto threads = arguments.GetInt("threads", CoresPerWorker(*workers), 1, kMaxThreads);
+  if (arguments.Has("hosts") && *workers != request.plan.workers) {
+    return absl::InvalidArgumentError(absl::StrCat("flag --workers: got ", *workers, ", want ", request.plan.workers,
+                                                   " as in --hosts, or no --workers"));
+  }
+  const bool remote = HasOtherHosts(request.plan);
+  // Every host shares out its own cores.
+  auto threads = arguments.GetInt("threads", remote ? 0 : CoresPerWorker(*workers), 1, kMaxThreads);
   if (!threads.ok()) return threads.status();
   auto overrides = ReadOverrides(arguments);
   if (!overrides.ok()) return overrides.status();
   request.source.overrides = *std::move(overrides);
+  // Other hosts look for the data themselves.
+  request.source.with_data = !remote;
   if (absl::Status status = ReadTrace(arguments, request); !status.ok()) return status;
   auto gather = arguments.GetInt("gather-timeout", request.plan.gather_seconds, 1, kMaxGatherSeconds);
   if (!gather.ok()) return gather.status();
@@ -269,6 +322,9 @@ absl::StatusOr<Request> ReadRequest(const Arguments& arguments) {
   absl::StatusOr<v1::Job> job = ResolveJob(request.source, *workers);
   if (!job.ok()) return job.status();
   request.job = WithDefaults(*std::move(job));
+  if (remote) {
+    VisitPaths(request.job, [&](const std::string&, std::string& path) { request.plan.inputs.push_back(path); });
+  }
   request.plan.durability = request.job.durability();
   const bool kills_servers = request.plan.chaos.value_or(ChaosPlan()).kill_server != absl::InfiniteDuration();
   const bool returns =
@@ -307,10 +363,10 @@ absl::Status WriteJob(const Request& request, const RunFolder& folder) {
       absl::StrFormat("# Written by ballast launch: %s%s. Paths are absolute, and defaults are filled in.\n",
                       file == "-" ? "standard input" : absl::Utf8SafeCEscape(file), flags);
   absl::StrAppendFormat(&comment,
-                        "# Repeat the run with: ballast launch job.textproto --servers %d --workers %d --threads %d "
+                        "# Repeat the run with: ballast launch job.textproto --servers %d --workers %d%s "
                         "--device %s%s\n",
-                        plan.servers, plan.workers, plan.threads, plan.device,
-                        plan.gpus.empty() ? "" : absl::StrCat(" --gpus ", plan.gpus));
+                        plan.servers, plan.workers, plan.threads == 0 ? "" : absl::StrCat(" --threads ", plan.threads),
+                        plan.device, plan.gpus.empty() ? "" : absl::StrCat(" --gpus ", plan.gpus));
   return SaveJob(folder.job(), request.job, comment);
 }
 
@@ -354,7 +410,7 @@ bool SpeaksUtf8() {
 // Credentials with which this process itself polls progress and reports ended processes. If they cannot be loaded, the
 // job runs without a progress display.
 Credentials OwnCredentials(const LaunchSecurity* security) {
-  if (security == nullptr) return {};
+  if (security == nullptr) return Credentials::Load({.insecure = true}).value_or(Credentials());
   return Credentials::Load(security->keys().AdminOptions()).value_or(Credentials());
 }
 
@@ -421,9 +477,14 @@ void TakeBestModel(const Request& request, const RunFolder& folder, std::ostream
 LaunchResult RunJob(Request& request, std::ostream& err) {
   std::unique_ptr<LaunchSecurity> security;
   if (request.insecure) {
-    err << "WARNING: --insecure: any process on this machine can read and change the job" << std::endl;
+    const bool remote = HasOtherHosts(request.plan);
+    err << "WARNING: --insecure: any process " << (remote ? "that reaches these hosts" : "on this machine")
+        << " can read and change the job" << std::endl;
+    if (remote) request.plan.server_security = request.plan.worker_security = {"--insecure"};
   } else {
-    auto made = LaunchSecurity::Create(request.plan.run_dir, request.job.name(), absl::Now());
+    std::vector<std::string> hosts;
+    for (const JobHost& host : request.plan.hosts) hosts.push_back(host.address);
+    auto made = LaunchSecurity::Create(request.plan.run_dir, request.job.name(), hosts, absl::Now());
     if (!made.ok()) return {kExitFailure, std::string(made.status().message())};
     security = *std::move(made);
     request.plan.server_security = security->keys().ServerFlags();
@@ -480,9 +541,10 @@ void PrintSummary(const Summary& summary, std::ostream& out) {
 int Conclude(const Request& request, const RunFolder& folder, const LaunchResult& result, std::ostream& out,
              std::ostream& err) {
   absl::StatusOr<Summary> summary = ReadSummary(folder.summary());
-  if (summary.ok() && result.restarts > 0) {
-    // The worker that wrote the summary does not know of restarts.
+  if (summary.ok() && (result.restarts > 0 || HasOtherHosts(request.plan))) {
+    // The worker that wrote the summary does not know of restarts, and may have run on another host.
     summary->restarts = result.restarts;
+    summary->run_dir = folder.path();
     if (absl::Status status = WriteSummary(folder.summary(), *summary); !status.ok()) summary = status;
   }
   const absl::Status report = WriteReport(folder.path());
@@ -532,13 +594,27 @@ int LaunchCommand(absl::Span<const std::string> args, std::ostream& out, std::os
   request->plan.worker_binary = *worker;
   request->plan.run_dir = folder->path();
   request->plan.job_file = folder->job();
+  if (HasOtherHosts(request->plan)) {
+    // On other hosts, a path of this machine must not depend on the working directory.
+    std::error_code error;
+    request->plan.run_dir = std::filesystem::absolute(folder->path(), error).lexically_normal().string();
+    request->plan.job_file = RunFolder(request->plan.run_dir).job();
+    if (!request->plan.resume.empty()) {
+      request->plan.resume = std::filesystem::absolute(request->plan.resume, error).lexically_normal().string();
+    }
+  }
   // If the reader of our output exits, SIGPIPE must not kill this process and orphan its children.
   signal(SIGPIPE, SIG_IGN);
   const bool with_standby = request->plan.durability.mode() == v1::Durability::STANDBY;
-  err << absl::StrFormat("job %s: %s, servers %d%s, workers %d with %d threads each; run directory %s",
-                         request->job.name(), DescribeMode(request->job), request->plan.servers,
-                         with_standby ? " with a standby each" : "", request->plan.workers, request->plan.threads,
-                         folder->path())
+  err << absl::StrFormat(
+             "job %s: %s, servers %d%s, workers %d%s%s; run directory %s", request->job.name(),
+             DescribeMode(request->job), request->plan.servers, with_standby ? " with a standby each" : "",
+             request->plan.workers,
+             request->plan.threads == 0 ? "" : absl::StrFormat(" with %d threads each", request->plan.threads),
+             request->plan.hosts.empty() ? ""
+                                         : absl::StrFormat(" on %d host%s", request->plan.hosts.size(),
+                                                           request->plan.hosts.size() == 1 ? "" : "s"),
+             folder->path())
       << std::endl;
   if (arguments->Has("resume")) {
     err << (request->plan.resume.empty() ? "no run of this job has a checkpoint; the job starts from the beginning"

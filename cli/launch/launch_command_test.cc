@@ -280,6 +280,13 @@ TEST_F(LaunchCommandTest, RefusesWrongFlags) {
       {"job.textproto --chaos kill-server=5s",
        "flag --chaos: got kill-server with durability none, want checkpoint, wal, wal_sync or standby: the "
        "job would not survive the loss of a server"},
+      {"job.textproto --hosts a,a", "flag --hosts: got \"a,a\", want each host once; a:2 has two workers"},
+      {"job.textproto --hosts a:0", "flag --hosts: got 0 workers, want 1 to 64 on all hosts"},
+      {"job.textproto --hosts a:2 --workers 3", "flag --workers: got 3, want 2 as in --hosts, or no --workers"},
+      {"job.textproto --rsh rsh", "flag --rsh: requires --hosts"},
+      {"job.textproto --hosts a --remote-bin bin", "flag --remote-bin: got \"bin\", want an absolute path"},
+      {"job.textproto --hosts localhost,no-such-host.invalid",
+       "host no-such-host.invalid: its name cannot be resolved"},
       {"job.textproto --sevrers 2", "unknown flag --sevrers; did you mean \"--servers\"?"},
       {"job.textproto --epochs 5", "unknown flag --epochs; did you mean \"--set training.epochs=VALUE\"?"},
       {"job.textproto --batch-size=5", "unknown flag --batch-size; did you mean \"--set training.batch_size=VALUE\"?"},

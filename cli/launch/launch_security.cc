@@ -23,10 +23,14 @@ std::string FolderOf(const std::string& run_dir) { return absl::StrCat(run_dir, 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<LaunchSecurity>> LaunchSecurity::Create(const std::string& run_dir,
-                                                                       const std::string& job, absl::Time now) {
+                                                                       const std::string& job,
+                                                                       const std::vector<std::string>& hosts,
+                                                                       absl::Time now) {
   const std::string path = FolderOf(run_dir);
-  absl::StatusOr<KeyFolder> keys = KeyFolder::Make(
-      path, {job, {"localhost", "127.0.0.1", "::1"}, From(now, kAuthorityLife), From(now, 2 * kRenewal)});
+  std::vector<std::string> names = {"localhost", "127.0.0.1", "::1"};
+  names.insert(names.end(), hosts.begin(), hosts.end());
+  absl::StatusOr<KeyFolder> keys =
+      KeyFolder::Make(path, {job, std::move(names), From(now, kAuthorityLife), From(now, 2 * kRenewal)});
   if (!keys.ok()) return keys.status();
   return std::unique_ptr<LaunchSecurity>(new LaunchSecurity(path, *std::move(keys), now));
 }

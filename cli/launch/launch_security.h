@@ -14,14 +14,16 @@
 namespace ballast {
 
 // Owns the certificates and tokens of one launch, in the directory `security` of its run directory. They are valid for
-// processes on this machine, and the destructor removes them. Thread safety: confined to one thread.
+// servers on this machine and on the launch's other hosts, and the destructor removes them. Thread safety: confined to
+// one thread.
 class LaunchSecurity {
  public:
   // Certificates are valid for two intervals, so a reader always gets one that is valid for at least one more.
   static constexpr absl::Duration kRenewal = absl::Hours(12);
 
+  // `hosts` are the names and addresses of other hosts.
   static absl::StatusOr<std::unique_ptr<LaunchSecurity>> Create(const std::string& run_dir, const std::string& job,
-                                                                absl::Time now);
+                                                                const std::vector<std::string>& hosts, absl::Time now);
   ~LaunchSecurity();
   LaunchSecurity(const LaunchSecurity&) = delete;
 

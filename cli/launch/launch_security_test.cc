@@ -24,7 +24,9 @@ class LaunchSecurityTest : public ::testing::Test {
   }
   void TearDown() override { std::filesystem::remove_all(run_); }
 
-  std::unique_ptr<LaunchSecurity> Create() const { return LaunchSecurity::Create(run_, "mnist", now_).value(); }
+  std::unique_ptr<LaunchSecurity> Create() const {
+    return LaunchSecurity::Create(run_, "mnist", {"192.0.2.10"}, now_).value();
+  }
 
   std::string Certificate() const { return ReadPrivateFile(run_ + "/security/server.pem", "file").value(); }
 

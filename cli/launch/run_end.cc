@@ -50,10 +50,10 @@ std::string SaveCheckpoint(ProgressSource& source, absl::FunctionRef<bool(absl::
   }
 }
 
-void RemovePartialFiles(const std::string& run_dir, absl::Span<const pid_t> processes, uint32_t keep_checkpoints) {
+void RemovePartialFiles(const std::string& run_dir, absl::Span<const uint64_t> processes, uint32_t keep_checkpoints) {
   // The names that WriteFileAtomically uses. The directory may also hold files of others.
   std::set<std::string> endings;
-  for (pid_t process : processes) endings.insert(absl::StrCat(".", process, ".tmp"));
+  for (uint64_t process : processes) endings.insert(absl::StrCat(".", process, ".tmp"));
   std::error_code error;
   std::vector<std::filesystem::path> partial;
   for (std::filesystem::recursive_directory_iterator entry(run_dir, error), end; !error && entry != end;

@@ -20,6 +20,6 @@ std::string SaveCheckpoint(ProgressSource& source, absl::FunctionRef<bool(absl::
 
 // Removes the files that these processes, killed while they wrote, have left in the run directory: temporary files,
 // and checkpoints without a manifest. Leaves files of others alone. All of the processes must have ended.
-void RemovePartialFiles(const std::string& run_dir, absl::Span<const pid_t> processes, uint32_t keep_checkpoints);
+void RemovePartialFiles(const std::string& run_dir, absl::Span<const uint64_t> processes, uint32_t keep_checkpoints);
 
 }  // namespace ballast

@@ -46,6 +46,21 @@ TEST(ProcessTest, HasAnEmptyInput) {
   EXPECT_EQ(ReadAll(process), "end\n");
 }
 
+TEST(ProcessTest, IfConnectedHasAnInputAndSeparateErrors) {
+  auto process = Process::StartConnected({"/bin/sh", "-c", "read line; echo \"got $line\"; echo bad >&2; cat"}).value();
+  ASSERT_EQ(write(process.input(), "one\ntwo\n", 8), 8);
+  process.CloseInput();
+  EXPECT_EQ(ReadAll(process), "got one\ntwo\n");
+  char buffer[16];
+  EXPECT_EQ(read(process.errors(), buffer, sizeof(buffer)), 4);
+  EXPECT_EQ(std::string(buffer, 4), "bad\n");
+  Await(process);
+}
+
+TEST(ProcessTest, SaysThatAHostWasLost) {
+  EXPECT_EQ((ExitStatus{true, SIGKILL, true}).ToString(), "was lost with the connection to its host");
+}
+
 TEST(ProcessTest, SaysHowItEnded) {
   auto process = Shell("exit 3");
   Await(process);

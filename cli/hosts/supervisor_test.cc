@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/launch/supervisor.h"
+#include "cli/hosts/supervisor.h"
 
 #include <map>
 #include <string>

@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/launch/supervisor.h"
+#include "cli/hosts/supervisor.h"
 
 #include <poll.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
 namespace ballast {
 namespace {
 
+// Longest poll while there are sources, which have deadlines of their own.
+constexpr absl::Duration kSourceInterval = absl::Seconds(1);
 constexpr int kPieceBytes = 64 * 1024;
 constexpr int kPiecesPerRound = 4;
 // Upper bound for the contents of a pipe whose writer has ended.
@@ -55,14 +58,17 @@ void Supervisor::Poll(absl::Duration timeout) {
     waiting.push_back({children_[child]->output(), POLLIN, 0});
     owners.push_back(static_cast<int>(child));
   }
+  for (const PollSource* source : sources_) source->AddDescriptors(waiting);
+  if (!sources_.empty()) timeout = std::min(timeout, kSourceInterval);
   const int64_t milliseconds = absl::ToInt64Milliseconds(absl::Ceil(timeout, absl::Milliseconds(1)));
   if (poll(waiting.data(), waiting.size(), static_cast<int>(milliseconds)) > 0) {
-    for (size_t i = 1; i < waiting.size(); ++i) {
+    for (size_t i = 1; i < owners.size(); ++i) {
       if (waiting[i].revents != 0) ReadOutput(owners[i], kPiecesPerRound);
     }
     if (waiting[0].revents != 0) ReadSignals();
   }
   ReapEnded();
+  for (PollSource* source : sources_) source->OnPoll();
 }
 
 void Supervisor::ReadSignals() {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <poll.h>
 #include <signal.h>
 
 #include <memory>
@@ -26,6 +27,15 @@ class ProcessListener {
   virtual void OnSignal(int signal) = 0;
 };
 
+// Descriptors of other things than children, which one loop serves too.
+class PollSource {
+ public:
+  virtual ~PollSource() = default;
+  virtual void AddDescriptors(std::vector<pollfd>& waiting) const = 0;
+  // Called after each poll, and at least once a second during polls. Must not block.
+  virtual void OnPoll() = 0;
+};
+
 // Owns child processes, and handles their output, their exits and this process's signals in one loop. Does not know the
 // purpose of the children. While it exists, SIGINT, SIGTERM, SIGHUP and SIGCHLD are blocked in its thread and in
 // threads started from it. Thread safety: confined to the thread that created it, which should be the main thread.
@@ -40,7 +50,10 @@ class Supervisor {
   // Returns the child's number.
   absl::StatusOr<int> Start(absl::Span<const std::string> argv);
 
-  // Blocks for at most `timeout` until there are events, and passes them to the listener.
+  // `source` must outlive the supervisor.
+  void AddSource(PollSource* source) { sources_.push_back(source); }
+
+  // Blocks for at most `timeout` until there are events, and passes them to the listener. May return early.
   void Poll(absl::Duration timeout);
 
   // Does nothing if the child has ended.
@@ -61,6 +74,7 @@ class Supervisor {
   const int signals_;
   const sigset_t mask_before_;
   std::vector<std::unique_ptr<Process>> children_;
+  std::vector<PollSource*> sources_;
 };
 
 }  // namespace ballast
