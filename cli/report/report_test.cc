@@ -71,6 +71,13 @@ TEST_F(ReportPageTest, ShowsTheRunAndItsFigures) {
   EXPECT_THAT(html, Not(HasSubstr("class=\"note\"")));
 }
 
+TEST_F(ReportPageTest, SaysThatTheTrainingEndedEarlyAndWhichEpochIsKept) {
+  content_.summary->stopped_early = true;
+  content_.summary->best_epoch = 7;
+  EXPECT_THAT(Html(), HasSubstr("The training ended early, because the test metric did not improve."));
+  EXPECT_THAT(Html(), HasSubstr("The model and the test results are those of epoch 7, the best."));
+}
+
 TEST_F(ReportPageTest, SaysInWhichModeAndWhatWentOverTheWire) {
   content_.summary->mode = "bounded";
   content_.summary->steps_ahead = 4;

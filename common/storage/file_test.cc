@@ -3,9 +3,15 @@
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
 
 namespace ballast {
 namespace {
@@ -44,6 +50,32 @@ TEST_F(FileTest, FailedReplacementLeavesNoTemporaryFile) {
   std::filesystem::create_directories(path_ + "/not_empty");
   EXPECT_FALSE(WriteFileAtomically(path_, {"new"}).ok());
   EXPECT_EQ(CountFiles(), 1);
+}
+
+TEST_F(FileTest, AProcessThatIsKilledWhileItWritesLeavesNothing) {
+  const std::string megabyte(1 << 20, 'x');
+  const std::vector<absl::string_view> parts(256, megabyte);
+  const pid_t writer = fork();
+  if (writer == 0) {
+    (void)WriteFileAtomically(path_, parts).ok();
+    _exit(0);
+  }
+  ASSERT_GT(writer, 0);
+  const auto written = [writer] {
+    std::ifstream io("/proc/" + std::to_string(writer) + "/io");
+    for (std::string key; io >> key;) {
+      uint64_t bytes = 0;
+      io >> bytes;
+      if (key == "wchar:") return bytes;
+    }
+    return uint64_t{0};
+  };
+  while (written() < (1 << 20)) sched_yield();
+  kill(writer, SIGKILL);
+  int status = 0;
+  ASSERT_EQ(waitpid(writer, &status, 0), writer);
+  EXPECT_TRUE(WIFSIGNALED(status)) << "it was too fast";
+  EXPECT_EQ(CountFiles(), 0);
 }
 
 TEST_F(FileTest, NamesThePathOfAMissingFolder) {

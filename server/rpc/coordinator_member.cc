@@ -53,18 +53,19 @@ std::string CoordinatorMember::SaveCheckpoint(absl::Duration timeout) {
   request.set_unless_outlived(true);
   request.set_job(events_.job());
   v1::SaveCheckpointResponse response;
-  const auto attempt = [&](grpc::ClientContext* context) {
+  const auto attempt = [&](grpc::ClientContext* context) -> absl::Status {
     context->set_deadline(absl::ToChronoTime(absl::Now() + kMinTimeout));
     const grpc::Status status = stub_->SaveCheckpoint(context, request, &response);
-    if (!status.ok()) response.Clear();
-    request.set_id(response.id());
     if (!status.ok()) return FromAttempt(status);
-    return response.pending() ? absl::UnavailableError(absl::StrCat("waiting for ", response.waiting_for()))
-                              : absl::OkStatus();
+    request.set_id(response.id());
+    if (!response.pending()) return absl::OkStatus();
+    return WithReason(v1::ERROR_REASON_WAIT_TIMEOUT,
+                      absl::DeadlineExceededError(absl::StrCat("timed out waiting for ", response.waiting_for())));
   };
-  // Its own loop: heartbeats go on meanwhile.
-  const absl::Status status = MemberLoop().Call(
-      attempt, kSavePause, [&](const absl::Status&) { return response.pending() ? deadline : absl::InfinitePast(); });
+  // Its own loop: heartbeats go on meanwhile. A server 0 that has ended refuses connections at once.
+  const absl::Status status = MemberLoop().Call(attempt, kSavePause, [&](const absl::Status& error) {
+    return absl::IsDeadlineExceeded(error) ? deadline : absl::InfinitePast();
+  });
   // Server 0 may end as soon as the checkpoint is saved.
   if (!status.ok()) return absl::StrCat("server 0 did not say that a checkpoint was saved: ", status.message());
   if (response.id() == 0) return "";
