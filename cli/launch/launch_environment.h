@@ -13,7 +13,7 @@ namespace ballast {
 struct EnvironmentFlags {
   // {"--mode=async"}: words that may stand in front of the command line's.
   std::vector<std::string> words;
-  // What takes effect and what is ignored, for the user.
+  // Lines for the user that say which variables take effect and which are ignored.
   std::vector<std::string> lines;
 };
 

@@ -93,7 +93,7 @@ std::string ValueText(const FieldDescriptor& field, absl::string_view value) {
           return name;
         }
       }
-      return std::string(stripped);
+      return absl::AsciiStrToUpper(stripped);
     case FieldDescriptor::CPPTYPE_BOOL:
       return absl::AsciiStrToLower(stripped);
     default:
@@ -111,8 +111,9 @@ absl::Status Parse(const FieldDescriptor& field, const std::string& text, absl::
   const std::string want = IsMessage(field) ? "fields as in a job file" : WantedValue(field);
   const std::string line = absl::StrCat(field.name(), ": ", text);
   const size_t dot = path.rfind('.');
+  const Descriptor* const type = fresh.GetDescriptor();
   const std::vector<TextError> errors =
-      CheckMessageText(line, *fresh.GetDescriptor(), "the job", dot == std::string::npos ? "" : path.substr(0, dot));
+      CheckMessageText(line, *type, "the job", dot == std::string::npos ? "" : path.substr(0, dot));
   // Names inside a message, and of an enum, have errors that say more.
   if (!errors.empty() && (IsMessage(field) || field.enum_type() != nullptr)) {
     return absl::InvalidArgumentError(errors[0].message);
@@ -143,11 +144,12 @@ absl::StatusOr<int> ElementAt(const PathPart& part, int size, const std::string&
 
 absl::Status Unknown(const Message& root, const Message& at, const std::string& path, const std::string& name) {
   const std::string what = absl::StrCat(path.empty() ? "the job" : path, " has no field \"", name, "\"");
-  if (const std::string renamed = NewFieldName(*at.GetDescriptor(), name); !renamed.empty()) {
+  const Descriptor* const type = at.GetDescriptor();
+  if (const std::string renamed = NewFieldName(*type, name); !renamed.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(what, "; its name is \"", renamed, "\" now"));
   }
   std::vector<std::string> names;
-  for (int i = 0; i < at.GetDescriptor()->field_count(); ++i) names.push_back(at.GetDescriptor()->field(i)->name());
+  for (int i = 0; i < type->field_count(); ++i) names.push_back(type->field(i)->name());
   const NearestName here = FindNearestName(name, names);
   const NearestField anywhere = FindNearestField(root, name);
   if (here.name != nullptr && here.distance <= std::max<size_t>(1, name.size() / 3) &&
@@ -163,12 +165,12 @@ absl::Status Unknown(const Message& root, const Message& at, const std::string& 
 
 // Replaces the field, or one of its elements, by the parsed one.
 void Take(const FieldDescriptor& field, bool element, int index, const Message& fresh, Message& parent) {
-  const Reflection& reflection = *parent.GetReflection();
-  if (!element) reflection.ClearField(&parent, &field);
+  const Reflection* const reflection = parent.GetReflection();
+  if (!element) reflection->ClearField(&parent, &field);
   parent.MergeFrom(fresh);
-  if (!element || index + 1 == reflection.FieldSize(parent, &field)) return;
-  reflection.SwapElements(&parent, &field, index, reflection.FieldSize(parent, &field) - 1);
-  reflection.RemoveLast(&parent, &field);
+  if (!element || index + 1 == reflection->FieldSize(parent, &field)) return;
+  reflection->SwapElements(&parent, &field, index, reflection->FieldSize(parent, &field) - 1);
+  reflection->RemoveLast(&parent, &field);
 }
 
 // Walks one path through a message.
@@ -209,7 +211,7 @@ class Setter {
     const absl::StatusOr<const FieldDescriptor*> found = Find(part);
     if (!found.ok()) return found.status();
     const FieldDescriptor& field = **found;
-    const Reflection& reflection = *at_->GetReflection();
+    const Reflection* const reflection = at_->GetReflection();
     if (!IsMessage(field) || field.is_map()) {
       return absl::InvalidArgumentError(absl::StrCat(path_, " has no fields, want ", path_, "=VALUE"));
     }
@@ -217,11 +219,11 @@ class Setter {
       return absl::InvalidArgumentError(absl::StrCat(path_, ": got no index, want one, such as ", path_, "[0]"));
     }
     if (!field.is_repeated()) {
-      at_ = reflection.MutableMessage(at_, &field);
-    } else if (index_ == reflection.FieldSize(*at_, &field)) {
-      at_ = reflection.AddMessage(at_, &field);
+      at_ = reflection->MutableMessage(at_, &field);
+    } else if (index_ == reflection->FieldSize(*at_, &field)) {
+      at_ = reflection->AddMessage(at_, &field);
     } else {
-      at_ = reflection.MutableRepeatedMessage(at_, &field, index_);
+      at_ = reflection->MutableRepeatedMessage(at_, &field, index_);
     }
     return absl::OkStatus();
   }
@@ -232,8 +234,9 @@ class Setter {
     const FieldDescriptor& field = **found;
     std::string text;
     if (field.is_map() && part.indexed) {
-      text = absl::StrCat("{ key: \"", absl::Utf8SafeCEscape(part.index),
-                          "\" value: ", ValueText(*field.message_type()->map_value(), value), " }");
+      const FieldDescriptor* const element = field.message_type()->map_value();
+      text =
+          absl::StrCat("{ key: \"", absl::Utf8SafeCEscape(part.index), "\" value: ", ValueText(*element, value), " }");
     } else {
       const bool list = field.is_repeated() && index_ < 0 && absl::StartsWith(value, "[");
       text = list ? std::string(value) : ValueText(field, value);
@@ -263,7 +266,8 @@ void ClearListsOf(const Message& from, Message& to) {
     if (field->is_repeated()) {
       to.GetReflection()->ClearField(&to, field);
     } else if (IsMessage(*field)) {
-      ClearListsOf(from.GetReflection()->GetMessage(from, field), *to.GetReflection()->MutableMessage(&to, field));
+      google::protobuf::Message* const inner = to.GetReflection()->MutableMessage(&to, field);
+      ClearListsOf(from.GetReflection()->GetMessage(from, field), *inner);
     }
   }
 }
@@ -272,9 +276,9 @@ std::string Difference(const Message& got, const Message& want, const std::strin
 
 // The value of a field, or of one of its elements.
 std::string Shown(const Message& message, const FieldDescriptor& field, int index) {
-  const Reflection& reflection = *message.GetReflection();
-  const bool absent = field.is_repeated()    ? index >= reflection.FieldSize(message, &field)
-                      : field.has_presence() ? !reflection.HasField(message, &field)
+  const Reflection* const reflection = message.GetReflection();
+  const bool absent = field.is_repeated()    ? index >= reflection->FieldSize(message, &field)
+                      : field.has_presence() ? !reflection->HasField(message, &field)
                                              : false;
   if (absent) return "nothing";
   TextFormat::Printer printer;
@@ -287,20 +291,20 @@ std::string Shown(const Message& message, const FieldDescriptor& field, int inde
 // Returns the first difference in a field, whose path is `path`; empty if there is none.
 std::string DifferenceIn(const FieldDescriptor& field, const std::string& path, const Message& got,
                          const Message& want) {
-  const Reflection& reflection = *got.GetReflection();
+  const Reflection* const reflection = got.GetReflection();
   if (!field.is_repeated()) {
-    if (IsMessage(field) && reflection.HasField(got, &field) && reflection.HasField(want, &field)) {
-      return Difference(reflection.GetMessage(got, &field), reflection.GetMessage(want, &field), path);
+    if (IsMessage(field) && reflection->HasField(got, &field) && reflection->HasField(want, &field)) {
+      return Difference(reflection->GetMessage(got, &field), reflection->GetMessage(want, &field), path);
     }
     const std::string is = Shown(got, field, -1), was = Shown(want, field, -1);
     return is == was ? "" : absl::StrCat(path, ": got ", is, ", want ", was);
   }
-  const int got_size = reflection.FieldSize(got, &field), want_size = reflection.FieldSize(want, &field);
+  const int got_size = reflection->FieldSize(got, &field), want_size = reflection->FieldSize(want, &field);
   for (int i = 0; i < std::max(got_size, want_size); ++i) {
     const std::string element = absl::StrCat(path, "[", i, "]");
     if (IsMessage(field) && i < got_size && i < want_size) {
-      const std::string inner = Difference(reflection.GetRepeatedMessage(got, &field, i),
-                                           reflection.GetRepeatedMessage(want, &field, i), element);
+      const std::string inner = Difference(reflection->GetRepeatedMessage(got, &field, i),
+                                           reflection->GetRepeatedMessage(want, &field, i), element);
       if (!inner.empty()) return inner;
       continue;
     }
@@ -311,18 +315,18 @@ std::string DifferenceIn(const FieldDescriptor& field, const std::string& path, 
 }
 
 std::string Difference(const Message& got, const Message& want, const std::string& path) {
-  const Descriptor& type = *got.GetDescriptor();
-  for (int i = 0; i < type.real_oneof_decl_count(); ++i) {
-    const auto* const oneof = type.oneof_decl(i);
+  const Descriptor* const type = got.GetDescriptor();
+  for (int i = 0; i < type->real_oneof_decl_count(); ++i) {
+    const auto* const oneof = type->oneof_decl(i);
     const FieldDescriptor* const is = got.GetReflection()->GetOneofFieldDescriptor(got, oneof);
     const FieldDescriptor* const was = want.GetReflection()->GetOneofFieldDescriptor(want, oneof);
     if (is == was) continue;
-    return absl::StrCat(path.empty() ? type.name() : path, ": got ", is == nullptr ? "nothing" : is->name(), ", want ",
+    return absl::StrCat(path.empty() ? type->name() : path, ": got ", is == nullptr ? "nothing" : is->name(), ", want ",
                         was == nullptr ? "nothing" : was->name());
   }
-  for (int i = 0; i < type.field_count(); ++i) {
-    const FieldDescriptor& field = *type.field(i);
-    std::string difference = DifferenceIn(field, Join(path, field.name()), got, want);
+  for (int i = 0; i < type->field_count(); ++i) {
+    const FieldDescriptor* const field = type->field(i);
+    std::string difference = DifferenceIn(*field, Join(path, field->name()), got, want);
     if (!difference.empty()) return difference;
   }
   return "";
@@ -344,28 +348,28 @@ class FieldSearch {
     if (std::find(types_.begin(), types_.end(), &type) != types_.end()) return;
     types_.push_back(&type);
     for (int i = 0; i < type.field_count(); ++i) {
-      const FieldDescriptor& field = *type.field(i);
-      const std::string below = Join(path, field.name());
-      Compare(field, below, unset);
-      if (IsMessage(field) && !field.is_map()) LookInto(field, message, below, unset);
+      const FieldDescriptor* const field = type.field(i);
+      const std::string below = Join(path, field->name());
+      Compare(*field, below, unset);
+      if (IsMessage(*field) && !field->is_map()) LookInto(*field, message, below, unset);
     }
     types_.pop_back();
   }
 
-  NearestField best() const { return {path_, std::get<0>(rank_)}; }
+  NearestField best() const { return {path_, distance_}; }
 
  private:
   void LookInto(const FieldDescriptor& field, const Message* message, const std::string& path, int unset) {
-    const Descriptor& type = *field.message_type();
+    const Descriptor* const type = field.message_type();
     if (message == nullptr || (!field.is_repeated() && !message->GetReflection()->HasField(*message, &field))) {
-      return Look(type, nullptr, field.is_repeated() ? path + "[0]" : path, unset + 1);
+      return Look(*type, nullptr, field.is_repeated() ? path + "[0]" : path, unset + 1);
     }
-    const Reflection& reflection = *message->GetReflection();
-    if (!field.is_repeated()) return Look(type, &reflection.GetMessage(*message, &field), path, unset);
-    const int elements = std::min(reflection.FieldSize(*message, &field), kMaxElements);
-    if (elements == 0) return Look(type, nullptr, path + "[0]", unset + 1);
+    const Reflection* const reflection = message->GetReflection();
+    if (!field.is_repeated()) return Look(*type, &reflection->GetMessage(*message, &field), path, unset);
+    const int elements = std::min(reflection->FieldSize(*message, &field), kMaxElements);
+    if (elements == 0) return Look(*type, nullptr, path + "[0]", unset + 1);
     for (int i = 0; i < elements; ++i) {
-      Look(type, &reflection.GetRepeatedMessage(*message, &field, i), absl::StrCat(path, "[", i, "]"), unset);
+      Look(*type, &reflection->GetRepeatedMessage(*message, &field, i), absl::StrCat(path, "[", i, "]"), unset);
     }
   }
 
@@ -377,6 +381,7 @@ class FieldSearch {
     if (!path_.empty() && rank >= rank_) return;
     path_ = path;
     rank_ = rank;
+    distance_ = distance;
   }
 
   // Less is better: distance, initials only, unset messages on the way, depth.
@@ -387,6 +392,7 @@ class FieldSearch {
   std::vector<const Descriptor*> types_;
   std::string path_;
   Rank rank_;
+  size_t distance_ = 0;
 };
 
 }  // namespace
@@ -402,7 +408,8 @@ absl::StatusOr<std::string> SetField(Message& message, absl::string_view setting
 
 NearestField FindNearestField(const Message& message, absl::string_view name) {
   FieldSearch search(name);
-  search.Look(*message.GetDescriptor(), &message, "", 0);
+  const Descriptor* const type = message.GetDescriptor();
+  search.Look(*type, &message, "", 0);
   return search.best();
 }
 

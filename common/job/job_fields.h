@@ -32,8 +32,8 @@ struct NearestField {
 // Finds the field whose own name is nearest, at any depth. Prefers kinds that `message` has set.
 NearestField FindNearestField(const google::protobuf::Message& message, absl::string_view name);
 
-// Returns the first field in which two messages of one type differ: "adam.beta1: got nothing, want 0.9". Empty if they are
-// equal.
+// Returns the first field in which two messages of one type differ: "adam.beta1: got nothing, want 0.9". Empty if they
+// are equal.
 std::string FirstDifference(const google::protobuf::Message& got, const google::protobuf::Message& want);
 
 // Merges `from` over `to`. Unlike MergeFrom, a repeated field that `from` has replaces the one in `to`.

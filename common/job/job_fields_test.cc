@@ -101,12 +101,12 @@ TEST(SetFieldTest, NamesPathGotAndWant) {
        "training.epochs: got \"3 batch_size: 4\", want a whole number of at least 0"},
       {"training.epochs=", "training.epochs: got \"\", want a whole number of at least 0"},
       {"training.no_shuffle=maybe", "training.no_shuffle: got \"maybe\", want true or false"},
-      {"training.precision=fp61", "training.precision has no value \"fp61\"; did you mean \"FP16\"?"},
+      {"training.precision=bf61", "training.precision has no value \"BF61\"; did you mean \"BF16\"?"},
       {"optimizer.adam.learning_rate=fast", "optimizer.adam.learning_rate: got \"fast\", want a number"},
       {"policy=bounded { step: 4 }",
        "policy.bounded has no field \"step\"; valid names are \"steps_ahead\", "
        "\"scale_by_staleness\""},
-      {"policy=bounded { steps_ahead: 4", "policy.bounded is opened here and never closed, want }"},
+      {"policy=bounded { steps_ahead: 4", "policy is opened here and never closed, want }"},
   };
   for (const auto& [setting, message] : cases) {
     v1::Job job = Job();

@@ -58,7 +58,7 @@ TEST(ParseJobTest, NamesFileLineColumnAndNearestField) {
 TEST(ParseJobTest, ReportsAtMostFiveFaultsTheFirstFirst) {
   const std::string names =
       "; valid names are \"name\", \"seed\", \"data\", \"model\", \"training\", \"optimizer\", \"policy\", \"codec\", "
-      "\"durability\"\n";
+      "\"durability\", \"init_from\", \"freeze\"\n";
   ExpectFault("a1: 1\na2: 2\na3: 3\na4: 4\na5: 5\na6: 6\na7: 7\n",
               "tiny.textproto:1:1: the job has no field \"a1\"" + names +
                   "tiny.textproto:2:1: the job has no field \"a2\"" + names +

@@ -135,7 +135,7 @@ TEST(ValidateJobTest, RefusesABadModel) {
   ExpectFault(Layer("dropout { rate: nan }"), "model.layers[3].dropout.rate: got nan, want a number in [0, 1)");
   ExpectFault(Layer("name: \"x\""),
               "model.layers[3]: got nothing, want dense, relu, gelu, tanh, dropout, conv2d, max_pool, average_pool, "
-              "batch_norm, layer_norm or residual");
+              "batch_norm, layer_norm, residual or custom");
   ExpectFault(Layer("name: \"first\" relu {}"),
               "model.layers[3].name: got \"first\", want a name that no earlier layer has");
   ExpectFault(Layer("name: \"a b\" relu {}"),

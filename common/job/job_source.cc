@@ -38,6 +38,7 @@ class JobAssembly {
     if (!text.ok()) return text.status();
     const std::string folder = piped ? "" : std::filesystem::path(path).parent_path().string();
     MergeOver(WithAbsolutePaths((*text)->job(), folder), job_);
+    if (!job_.has_policy()) job_.mutable_policy()->mutable_sync();
     texts_.push_back(*std::move(text));
     return absl::OkStatus();
   }
@@ -68,7 +69,6 @@ class JobAssembly {
 
   // Returns the job, if it is valid.
   absl::StatusOr<v1::Job> Finish(bool with_data) {
-    if (!job_.has_policy()) job_.mutable_policy()->mutable_sync();
     absl::Status faults = ValidateJob(job_);
     if (faults.ok() && with_data) faults = CheckFiles();
     if (faults.ok()) return job_;

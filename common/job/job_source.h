@@ -11,7 +11,7 @@
 
 namespace ballast {
 
-// Where a command takes its job from, in the order in which the parts apply.
+// The parts that a command makes its job from, in the order in which they apply.
 struct JobSource {
   // The job file; "-" is standard input.
   std::string path;

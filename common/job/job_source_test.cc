@@ -96,7 +96,7 @@ TEST_F(JobSourceTest, AFlagMayCompleteAFileThatIsNotValid) {
 }
 
 TEST_F(JobSourceTest, ASettingAndAFlagForTheSameFieldAreRefused) {
-  // Of each pair the flag has the value, and the setting either agrees or not.
+  // A setting, flags, and how the error begins; empty: the two agree.
   const struct {
     const char* setting;
     JobOverrides flags;

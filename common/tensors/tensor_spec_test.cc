@@ -38,7 +38,7 @@ TEST(TensorSpecTest, RefusesNamesThatCannotBePrinted) {
   v1::TensorSpec spec = Spec({1});
   spec.set_name("a b");
   EXPECT_EQ(ValidateTensorSpec(spec).message(),
-            "tensor 0: name: got \"a b\" of 3 bytes, want 1 to 256 printable ones without spaces, such as fc1/weight");
+            "tensor 1: name: got \"a b\" of 3 bytes, want 1 to 256 printable ones without spaces, such as fc1/weight");
 }
 
 TEST(TensorSpecTest, RefusesImpossibleOptimizers) {
