@@ -87,7 +87,7 @@ std::map<std::string, std::string> RequestsOf(const std::string& name) {
       {"CoordinatorService/AcquireLease", Bytes<v1::AcquireLeaseRequest>(member + "wait_ms: 1")},
       {"CoordinatorService/CompleteLease", Bytes<v1::CompleteLeaseRequest>(member + "lease_id: 1")},
       {"CoordinatorService/ReportProgress",
-       Bytes<v1::ReportProgressRequest>(member + "progress { step: 7 examples: 8 loss_sum: 3 seconds: 1 }")},
+       Bytes<v1::ReportProgressRequest>(member + "progress { step: 7 work { examples: 8 loss_sum: 3 seconds: 1 } }")},
       {"CoordinatorService/GetProgress", Bytes<v1::GetProgressRequest>(job)},
       {"CoordinatorService/SaveCheckpoint", Bytes<v1::SaveCheckpointRequest>(job)},
       {"StandbyService/Replicate", Bytes<internal::v1::ReplicateRequest>("hello { standby: 1 }")},

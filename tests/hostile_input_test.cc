@@ -213,7 +213,7 @@ TEST_F(CoordinatorHostileInputTest, SurvivesAndTheJobGoesOn) {
   const auto acquire = Parse<v1::AcquireLeaseRequest>(member + "wait_ms: 1");
   const auto complete = Parse<v1::CompleteLeaseRequest>(member + "lease_id: 1");
   const auto report = Parse<v1::ReportProgressRequest>(member + R"(
-    progress { step: 1 examples: 8 loss_sum: 3 seconds: 1 }
+    progress { step: 1 work { examples: 8 loss_sum: 3 seconds: 1 } }
     evaluation { epoch: 1 step: 1 loss: 0.5 accuracy: 0.5 })");
   v1::JoinRequest join = join_;
   join.set_description("hostile");

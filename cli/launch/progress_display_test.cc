@@ -105,7 +105,7 @@ TEST_F(ProgressDisplayTest, TakesTheBarAwayForOtherLines) {
   display.Update(Halfway());
   out_.str("");
   display.PrintLine("hello");
-  EXPECT_EQ(out_.str(), "\r\x1b[Khello\n\r\x1b[K40%  epoch 2/5  eta ");
+  EXPECT_EQ(out_.str(), "\r\x1b[Khello\n\r\x1b[K40%  epoch 2/5  eta");
   out_.str("");
   display.Finish();
   display.Update(Halfway());

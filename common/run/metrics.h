@@ -61,7 +61,7 @@ struct EpochMetrics {
   // The epoch's examples, and the mean of the training loss over them.
   int64_t epoch_examples = 0;
   double train_loss = 0;
-  // Those examples per second since the previous epoch's line, evaluation included.
+  // Examples of the job per second since the previous epoch's line, evaluation included.
   double samples_per_second = 0;
 };
 

@@ -30,7 +30,7 @@ internal::v1::CheckpointManifest Manifest() {
     file.set_bytes(100);
     file.set_checksum(0x0123456789abcdef);
   }
-  manifest.mutable_progress()->set_epoch(1);
+  manifest.mutable_progress()->set_examples(1);
   manifest.add_incarnations(3);
   manifest.set_seconds(1.5);
   return manifest;

@@ -150,13 +150,17 @@ absl::Status RunRecorder::Resume(const v1::JobProgress& progress) {
   lines_ = progress.lines();
   const absl::StatusOr<Metrics> metrics = ReadMetrics(folder_.metrics());
   if (!metrics.ok()) return metrics.status();
-  epoch_ = 0;
-  epoch_end_ = 0;
+  // In a new directory the lines begin here.
+  const bool begins = metrics->train.empty() && metrics->test.empty() && metrics->epochs.empty();
+  epoch_ = begins ? progress.epochs_done() : 0;
+  epoch_end_ = begins ? progress.seconds() : 0;
+  epoch_examples_ = begins ? progress.examples() : 0;
   for (const EpochMetrics& line : metrics->epochs) {
     // If the job has returned to a checkpoint, the epochs after it come again.
     if (line.epoch > progress.epochs_done()) continue;
     epoch_ = static_cast<uint32_t>(line.epoch);
     epoch_end_ = line.seconds;
+    epoch_examples_ = line.examples;
   }
   return absl::OkStatus();
 }
@@ -192,22 +196,26 @@ absl::Status RunRecorder::EndEpochs(const v1::JobProgress& progress, uint32_t ev
   for (const v1::JobProgress::EpochWork& epoch : progress.epoch_work()) {
     if (epoch.epoch() >= epoch_ && epoch.epoch() < done) examples += epoch.examples();
   }
-  // Several epochs that end together share their time.
-  const double seconds_per_example = Mean(progress.seconds() - epoch_end_, examples);
+  if (examples == 0) return absl::OkStatus();
+  // Several epochs that end together share the time.
+  const double seconds = progress.seconds() - epoch_end_;
+  const double rate = Mean(static_cast<double>(progress.examples() - epoch_examples_), seconds);
   for (const v1::JobProgress::EpochWork& epoch : progress.epoch_work()) {
     if (epoch.epoch() < epoch_ || epoch.epoch() >= done) continue;
     epoch_ = epoch.epoch() + 1;
-    epoch_end_ += epoch.examples() * seconds_per_example;
+    epoch_end_ += seconds * epoch.examples() / examples;
     EpochMetrics metrics;
     metrics.epoch = epoch_;
     metrics.step = progress.step();
     metrics.examples = progress.examples();
     metrics.seconds = epoch_end_;
     metrics.epoch_examples = epoch.examples();
-    metrics.train_loss = Mean(epoch.loss_sum(), epoch.examples());
-    metrics.samples_per_second = Mean(1, seconds_per_example);
+    metrics.train_loss = epoch.loss_sum() / epoch.examples();
+    metrics.samples_per_second = rate;
     if (absl::Status status = metrics_.Write(metrics); !status.ok()) return status;
   }
+  epoch_end_ = progress.seconds();
+  epoch_examples_ = progress.examples();
   return absl::OkStatus();
 }
 

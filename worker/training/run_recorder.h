@@ -93,9 +93,10 @@ class RunRecorder {
   MetricsWriter metrics_;
   // Number of JobProgress.lines that are written.
   uint64_t lines_ = 0;
-  // The last epoch that has a line, and the line's time.
+  // The last epoch that has a line, and the time and the examples of the job at its end.
   uint32_t epoch_ = 0;
   double epoch_end_ = 0;
+  uint64_t epoch_examples_ = 0;
   std::optional<float> loss_scale_;
   // The evaluation of the model in the run's directory, if it is kept.
   std::optional<v1::Evaluation> best_;

@@ -138,14 +138,14 @@ TEST_F(RunRecorderTest, AnEpochHasItsLineOnceItIsDoneAndEvaluated) {
   EXPECT_EQ(line.epoch, 1);
   EXPECT_EQ(line.epoch_examples, 40);
   EXPECT_EQ(line.train_loss, 0.5);
-  EXPECT_EQ(line.samples_per_second, 10);
+  EXPECT_EQ(line.samples_per_second, 17.5) << "of the job, whose other workers are further";
   EXPECT_EQ(line.seconds, 4);
 }
 
 TEST_F(RunRecorderTest, EpochsThatEndTogetherShareTheirTime) {
   RunRecorder recorder = Record("together");
   ASSERT_TRUE(recorder
-                  .EndEpochs(Progress("seconds: 8 epochs_done: 2 epoch_work { epoch: 0 examples: 10 } "
+                  .EndEpochs(Progress("examples: 40 seconds: 8 epochs_done: 2 epoch_work { epoch: 0 examples: 10 } "
                                       "epoch_work { epoch: 1 examples: 30 }"),
                              2)
                   .ok());
@@ -177,6 +177,25 @@ TEST_F(RunRecorderTest, AProcessThatContinuesRepeatsNoLine) {
   progress.set_epochs_done(1);
   ASSERT_TRUE(second.EndEpochs(progress, 1).ok());
   EXPECT_EQ(Written(second).epochs.size(), 2);
+}
+
+TEST_F(RunRecorderTest, AJobResumedInANewDirectoryHasNoLinesOfItsEarlierEpochs) {
+  RunRecorder recorder = Record("resumed");
+  v1::JobProgress progress = Progress(
+      "examples: 15 seconds: 4 epochs_done: 1 epoch_work { epoch: 0 examples: 10 } "
+      "epoch_work { epoch: 1 examples: 5 loss_sum: 2 }");
+  ASSERT_TRUE(recorder.Resume(progress).ok());
+  progress.set_epochs_done(2);
+  progress.set_examples(20);
+  progress.set_seconds(5);
+  progress.mutable_epoch_work(1)->set_examples(10);
+  progress.mutable_epoch_work(1)->set_loss_sum(5);
+  ASSERT_TRUE(recorder.EndEpochs(progress, 2).ok());
+  const Metrics metrics = Written(recorder);
+  ASSERT_EQ(metrics.epochs.size(), 1);
+  EXPECT_EQ(metrics.epochs[0].epoch, 2);
+  EXPECT_EQ(metrics.epochs[0].train_loss, 0.5) << "over the whole epoch";
+  EXPECT_EQ(metrics.epochs[0].samples_per_second, 5) << "since the job resumed";
 }
 
 TEST_F(RunRecorderTest, TheSummaryIsOfTheWholeJobNotOfOneProcess) {

@@ -52,9 +52,9 @@ absl::Status TrainingLoop::Run() {
   if (options_.returns || options_.resumes) {
     if (absl::Status status = LearnProgress(); !status.ok()) return status;
   }
-  tally_.since = absl::Now();
   while (!options_.interrupted->load()) {
     absl::StatusOr<std::optional<Batch>> batch = NextBatch();
+    tally_.since = std::min(tally_.since, absl::Now());
     if (!batch.ok()) return batch.status();
     if (!batch->has_value()) return EndJob();
     if ((*batch)->marks_epoch) {
@@ -209,7 +209,8 @@ v1::WorkerProgress TrainingLoop::TakeTally(const ExchangeStats& stats) {
   work.set_loss_sum(tally_.loss_sum);
   work.set_steps(stats.steps);
   work.set_seconds(absl::ToDoubleSeconds(now - tally_.since));
-  work.set_wait_seconds(absl::ToDoubleSeconds(stats.waited));
+  // The first values are pulled before that time.
+  work.set_wait_seconds(std::min(absl::ToDoubleSeconds(stats.waited), work.seconds()));
   work.set_pushes(stats.pushes);
   work.set_staleness_sum(stats.staleness_sum);
   work.set_max_staleness(stats.max_staleness);

@@ -99,7 +99,8 @@ class TrainingLoop {
  private:
   // Counts since the last report.
   struct Tally {
-    absl::Time since;
+    // Not set until the first batch: until then the job gathers.
+    absl::Time since = absl::InfiniteFuture();
     uint32_t epoch = 0;
     uint64_t examples = 0;
     double loss_sum = 0;
