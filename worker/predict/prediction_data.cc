@@ -11,11 +11,16 @@
 #include "absl/strings/string_view.h"
 #include "common/job/job_file.h"
 #include "common/job/job_file_checker.h"
-#include "common/job/kind_names.h"
 #include "worker/data/datasets/table_schema.h"
 
 namespace ballast {
 namespace {
+
+// Returns the name of a format, like "csv"; empty if none is set.
+std::string FormatName(const v1::DataSource& source) {
+  const auto* const field = v1::DataSource::descriptor()->FindFieldByNumber(source.format_case());
+  return field == nullptr ? "" : field->name();
+}
 
 absl::StatusOr<v1::DataSource> ParseFormat(const std::string& format) {
   const bool only_kind = format.find_first_of("{<") == std::string::npos;
@@ -61,7 +66,7 @@ absl::StatusOr<v1::DataSource> SourceOf(const PredictionData& data, const ModelD
   absl::StatusOr<v1::DataSource> source =
       data.format.empty() ? absl::StatusOr<v1::DataSource>(description.source) : ParseFormat(data.format);
   if (!source.ok()) return source;
-  if (KindName(*source).empty()) {
+  if (FormatName(*source).empty()) {
     return absl::InvalidArgumentError("flag --format: got nothing, want the format: the model's file does not name it");
   }
   VisitPaths("data", *source, [&](const std::string&, std::string& path) { path = data.path; });
@@ -71,7 +76,7 @@ absl::StatusOr<v1::DataSource> SourceOf(const PredictionData& data, const ModelD
   }
   if (!source->has_idx() && !data.labels.empty()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("flag --labels: got it with format ", KindName(*source), ", want it only with idx"));
+        absl::StrCat("flag --labels: got it with format ", FormatName(*source), ", want it only with idx"));
   }
   if (source->has_libsvm() && source->libsvm().features() == 0) {
     source->mutable_libsvm()->set_features(description.features);
@@ -89,7 +94,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenPredictionData(const PredictionData
   if (!schema.ok()) return schema.status();
   if (schema->has_value() && !source->has_csv()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("flag --format: got ", KindName(*source), ", want csv, from which the model was trained"));
+        absl::StrCat("flag --format: got ", FormatName(*source), ", want csv, from which the model was trained"));
   }
   if (source->has_csv() && !schema->has_value()) {
     absl::StatusOr<TableSchema> plain = PlainSchema(description, source->csv().label_column());
