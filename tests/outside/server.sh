@@ -26,7 +26,9 @@ PYTHON
 }
 
 kill_server() {
-  [[ -z ${server_pid-} ]] || kill -KILL "$server_pid" 2>/dev/null || true
+  [[ -n ${server_pid-} ]] || return 0
+  kill -KILL "$server_pid" 2>/dev/null || true
+  wait "$server_pid" 2>/dev/null || true
 }
 
 # Fails unless this client example trains its tensor on that server: w = 1 - 0.1 g.

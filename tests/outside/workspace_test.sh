@@ -50,7 +50,8 @@ cc_binary(
     deps = ["@ballast//client"],
 )
 BUILD
-outside build //:program
+# Unoptimized, because that compiles faster.
+outside build --compilation_mode=fastbuild //:program
 cp -L bazel-bin/program "$TEST_TMPDIR/program_built"
 
 cp -R "$tree/examples/custom_layer" "$TEST_TMPDIR/custom_layer"
