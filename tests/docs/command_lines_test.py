@@ -45,7 +45,7 @@ model {
   loss { softmax_cross_entropy {} }
 }
 training { epochs: %(epochs)d batch_size: 8 }
-optimizer { sgd { learning_rate: 0.1 } }
+optimizer { adam { learning_rate: 0.01 } }
 policy { sync {} }
 durability { checkpoint_seconds: 1 }
 """
@@ -87,7 +87,7 @@ def command_lines(name, text, indent):
     """Returns the Lines of a page, or of a --help."""
     found, block, held = [], 0, ""
     for number, line in enumerate(text.splitlines(), 1):
-        if not re.match(indent, line):
+        if not held and not re.match(indent, line):
             block += 1
             continue
         line = held + line.strip()
@@ -99,8 +99,8 @@ def command_lines(name, text, indent):
 
 def environment():
     env = dict(os.environ, PATH=os.environ.get("PATH", "/usr/bin:/bin"), NO_COLOR="1")
-    for role in ("server", "worker"):
-        env[f"BALLAST_{role.upper()}_BINARY"] = os.path.join(ROOT, PROGRAMS["ballast_" + role])
+    for role in ("server", "worker", "bench"):
+        env[f"BALLAST_{role.upper()}_BINARY"] = os.path.join(ROOT, f"{role}/ballast_{role}")
     return env
 
 
@@ -117,10 +117,15 @@ class Folder:
 
     def __init__(self, path):
         self.path = path
+        # Changes that a page's --set-file names.
+        with open(os.path.join(path, "short.textproto"), "w", encoding="utf-8") as file:
+            file.write("training { epochs: 1 }\n")
         with open(os.path.join(path, "data.csv"), "w", encoding="utf-8") as file:
             for row in range(480):
                 corner = [2 if row % 3 == k else 0 for k in range(3)]
                 file.write(",".join(str(x + 0.1 * ((row * 7 + k) % 5)) for k, x in enumerate(corner)) + f",{row % 3}\n")
+        for name in ("new.csv", "test.csv"):
+            shutil.copy(file.name, os.path.join(path, name))
         self.job = self.write_job("small.textproto", 2)
         self.endless_job = self.write_job("endless.textproto", 1000000)
 
@@ -130,10 +135,11 @@ class Folder:
         return file.name
 
     def newest_run(self):
-        runs = sorted(glob.glob(os.path.join(self.path, "runs", "*")), key=os.path.getmtime)
-        if not runs:
-            raise Wrong("no command before this one has made a run directory")
-        return runs[-1]
+        """The directory of the page's last run, or of one that it has not asked for."""
+        find = lambda: sorted(glob.glob(os.path.join(self.path, "runs", "*")), key=os.path.getmtime)
+        if not find():
+            output_of([os.path.join(ROOT, PROGRAMS["ballast"]), "launch", self.job], self.path)
+        return find()[-1]
 
     def words(self, line):
         """The command line with this folder's job and run in place of those that it names."""
@@ -141,9 +147,9 @@ class Folder:
         for word in line.words[1:]:
             if word.endswith(".textproto") and word.startswith("examples/") and not os.path.exists(word):
                 raise Wrong(f"{word} does not exist")
-            if word == "JOB" or word.endswith(".textproto"):
+            if word == "JOB" or word.endswith(".textproto") and not os.path.exists(os.path.join(self.path, word)):
                 word = self.job
-            elif re.fullmatch(r"(runs/JOB-TIME|RUN_DIR|RUN|DIR)", word):
+            elif re.fullmatch(r"runs/JOB-TIME|runs/\w+-\d{8}T\d{6}Z|RUN_DIR|RUN|DIR", word):
                 word = self.newest_run()
             words.append(word)
         return words
@@ -233,6 +239,11 @@ def flags_exist(line, folder):
             raise Wrong(f"--{flag.group(1)} is not in the --help of {' '.join(line.words[:2])}")
 
 
+def run_on_run(line, folder):
+    folder.newest_run()
+    run(line, folder)
+
+
 def status(line, folder):
     """Asks a server of its own, because the page's is gone."""
     with servers(folder, [[]]) as started:
@@ -319,17 +330,19 @@ TABLE = [
     (r"[A-Z_]+=\S+ ballast launch ", flags_exist, "//tests/outside:installed_test runs a worker of one's own"),
     (r"ballast launch .*--durability checkpoint\b", until_checkpoint, ""),
     (r"ballast launch .*--resume ", until_resumed, ""),
-    (r"ballast launch ", run, ""),
-    (r"ballast keys ", run, ""),
-    (r"ballast checkpoint ", run, ""),
-    (r"ballast plot ", run, ""),
+    (r"ballast launch .*--hosts ", flags_exist, "needs other hosts"),
+    (r"ballast (launch|job|sweep|keys) ", run, ""),
+    (r"ballast plot runs/a ", flags_exist, "compares runs that the reader has made"),
+    (r"ballast eval model\.safetensors ", flags_exist, "reads a model that the reader has moved"),
+    (r"ballast (runs|checkpoint|plot|predict|eval)\b", run_on_run, ""),
     (r"ballast (doctor|version|help|completion)\b", run, ""),
-    (r"ballast status ", status, ""),
+    (r"ballast status \d", status, ""),
+    (r"ballast status\b", run_on_run, ""),
     (r"ballast bench ", flags_exist, "takes minutes; //bench:bench_smoke_test runs the benchmarks"),
     (r"bazel ", none, "needs Bazel itself; //tests/outside:workspace_test builds from outside the tree"),
     (r"g\+\+ ", none, "//tests/outside:installed_test builds the same programs"),
     (r"(kubectl|podman|docker) ", none, "needs a cluster or a container engine"),
-    (r"(cd|cp|export) ", none, "prepares another line"),
+    (r"(cd|cp|export|source) ", none, "changes the reader's shell"),
 ]
 
 
