@@ -17,12 +17,16 @@ def cc_proto(name, srcs, deps = [], imports = [], services = False, visibility =
         outs += [stem + ".pb.h", stem + ".pb.cc"]
         if services:
             outs += [stem + ".grpc.pb.h", stem + ".grpc.pb.cc"]
-    plugin = "--plugin=protoc-gen-grpc=/usr/bin/grpc_cpp_plugin --grpc_out=$(GENDIR)/proto " if services else ""
+
+    # The folder of the imports, if this tree is another workspace's repository too.
+    repository = native.repository_name()[1:]
+    root = "external/%s/proto" % repository if repository else "proto"
+    plugin = "--plugin=protoc-gen-grpc=/usr/bin/grpc_cpp_plugin --grpc_out=$(GENDIR)/%s " % root if services else ""
     native.genrule(
         name = name + "_gen",
         srcs = srcs + [":sources"] + imports,
         outs = outs,
-        cmd = "/usr/bin/protoc -Iproto --cpp_out=$(GENDIR)/proto " + plugin +
+        cmd = "/usr/bin/protoc -I%s --cpp_out=$(GENDIR)/%s " % (root, root) + plugin +
               " ".join(["$(location %s)" % src for src in srcs]),
         visibility = ["//visibility:private"],
     )

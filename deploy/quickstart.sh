@@ -9,7 +9,7 @@ Usage: deploy/quickstart.sh [launch options]
 
 Installs missing Debian packages, builds Ballast and trains examples/fashion_mnist.textproto
 with two servers and two workers on this machine. A second run starts in seconds.
-Passes options to `ballast launch`, after the defaults `--servers 2 --workers 2`; for example
+Passes options to `ballast launch`; without --servers or --workers, 2 of each. For example
   deploy/quickstart.sh --mode async --workers 4
   --help   prints this text
 USAGE
@@ -27,4 +27,9 @@ deploy/setup.sh
 
 echo "quickstart: building (takes several minutes the first time)"
 bazel build //server:ballast_server //worker:ballast_worker //cli:ballast
-exec bazel-bin/cli/ballast launch examples/fashion_mnist.textproto --servers 2 --workers 2 "$@"
+# Flags are given once: a default gives way to the same flag among the options.
+defaults=()
+for flag in --servers --workers; do
+  [[ " $* " == *" $flag"[\ =]* ]] || defaults+=("$flag" 2)
+done
+exec bazel-bin/cli/ballast launch examples/fashion_mnist.textproto "${defaults[@]}" "$@"

@@ -24,7 +24,7 @@ TOP = {
     "client": ["common"],
     "worker": ["common", "client"],
     "cli": ["common", "client"],
-    "examples": ["common", "client"],
+    "examples": ["common", "client", "worker"],
     "tests": ["common", "server", "client", "worker", "cli", "examples", "bench"],
     "bench": ["common", "server", "client", "worker", "cli", "examples", "tests"],
 }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "worker/model/layers/layer_table.h"
 
 namespace ballast {
 namespace {
@@ -24,6 +25,20 @@ std::vector<std::string> Names(const std::vector<NamedDevice>& devices) {
   return names;
 }
 
+// INVALID_ARGUMENT if a layer that computes in host memory is on a device without it.
+absl::Status CheckHostLayers(const LayerChain& chain, const std::vector<NamedDevice>& devices) {
+  for (const ChainNode& node : chain.nodes) {
+    if (node.layer == nullptr || !node.layer->traits().on_host) continue;
+    const NamedDevice& on = devices[node.device];
+    const absl::StatusOr<std::unique_ptr<Buffer>> probe = on.device->Allocate(1);
+    if (!probe.ok()) return probe.status();
+    if (!(*probe)->host().empty()) continue;
+    return LayerError(node.name, "computes on the CPU alone, got device ", on.device->Describe(),
+                      ", want device: \"cpu\" in this layer");
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Model>> Model::Create(const v1::Model& config, int64_t features, uint64_t seed,
@@ -38,6 +53,7 @@ absl::StatusOr<std::unique_ptr<Model>> Model::Create(const v1::Model& config, co
   }
   absl::StatusOr<LayerChain> chain = BuildLayerChain(config, options.features, Names(options.devices), options.freeze);
   if (!chain.ok()) return chain.status();
+  if (absl::Status status = CheckHostLayers(*chain, options.devices); !status.ok()) return status;
   std::unique_ptr<Model> model(new Model(*std::move(chain), options));
   absl::StatusOr<std::unique_ptr<ModelBuffers>> buffers = ModelBuffers::Allocate(
       {model->chain_, model->value_plan_, model->gradient_plan_, model->options_.devices, options.max_batch});

@@ -60,6 +60,8 @@ struct LayerTraits {
   bool fuses_activation = false;
   // Set if the layer only applies this function to each element.
   std::optional<Activation> activation;
+  // Forward or Backward uses Buffer::host(), so only the CPU computes the layer.
+  bool on_host = false;
 };
 
 // The arithmetic of one layer, from a batch [examples, inputs] to [examples, output().elements()]. It owns no device
