@@ -56,9 +56,12 @@ int Main(const std::vector<std::string>& words) {
   std::vector<std::string> names;
   for (const Command& benchmark : kBenchmarks) {
     if (words[0] == benchmark.name) {
-      return benchmark.run(absl::MakeConstSpan(words).subspan(1), std::cout, std::cerr);
+      const auto args = absl::MakeConstSpan(words).subspan(1);
+      const CommandResult result = benchmark.run(args, std::cout, std::cerr);
+      if (result.exit_status != kExitSuccess && AsksForJson(args)) std::cout << FailureJson(result, "") << std::endl;
+      return result;
     }
-    names.push_back(benchmark.name);
+    names.emplace_back(benchmark.name);
   }
   const std::string suggestion = SuggestNearest(words[0], names);
   return Fail(std::cerr,

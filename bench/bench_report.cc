@@ -162,16 +162,16 @@ std::string FormatSize(uint64_t bytes) {
   return absl::StrCat(bytes, " B");
 }
 
-int Conclude(const absl::StatusOr<BenchReport>& report, bool json, std::ostream& out, std::ostream& err) {
+CommandResult Conclude(const absl::StatusOr<BenchReport>& report, bool json, std::ostream& out, std::ostream& err) {
   if (!report.ok()) return Fail(err, report.status(), kExitFailure);
   report->PrintConclusion(out);
   if (json) out << report->ToJson() << std::endl;
   return kExitSuccess;
 }
 
-int RunBenchmark(absl::string_view usage, std::vector<FlagSpec> flags, absl::Span<const std::string> args,
-                 const std::function<absl::StatusOr<BenchRun>(const Arguments&)>& parse, std::ostream& out,
-                 std::ostream& err) {
+CommandResult RunBenchmark(absl::string_view usage, std::vector<FlagSpec> flags, absl::Span<const std::string> args,
+                           const std::function<absl::StatusOr<BenchRun>(const Arguments&)>& parse, std::ostream& out,
+                           std::ostream& err) {
   flags.push_back({"json", "", "Print one JSON object as the last line."});
   const absl::StatusOr<Arguments> arguments = Arguments::Parse(flags, args);
   if (!arguments.ok()) return Fail(err, arguments.status(), kExitBadInput);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "cli/command/command.h"
 #include "common/program/arguments.h"
 #include "nlohmann/json.hpp"
 
@@ -73,15 +74,15 @@ absl::StatusOr<std::vector<std::string>> GetNames(const Arguments& arguments, ab
 std::string FormatSize(uint64_t bytes);
 
 // Ends a benchmark's command: prints the conclusion and, if `json`, the JSON object; or prints the error. Returns the
-// exit status.
-int Conclude(const absl::StatusOr<BenchReport>& report, bool json, std::ostream& out, std::ostream& err);
+// result.
+CommandResult Conclude(const absl::StatusOr<BenchReport>& report, bool json, std::ostream& out, std::ostream& err);
 
 // Runs a benchmark's command: prints its help, or passes its flags to `parse`, which returns the run or names a bad
 // flag; then ends it like Conclude. --json needs no entry in `flags`.
 using BenchRun = std::function<absl::StatusOr<BenchReport>()>;
-int RunBenchmark(absl::string_view usage, std::vector<FlagSpec> flags, absl::Span<const std::string> args,
-                 const std::function<absl::StatusOr<BenchRun>(const Arguments&)>& parse, std::ostream& out,
-                 std::ostream& err);
+CommandResult RunBenchmark(absl::string_view usage, std::vector<FlagSpec> flags, absl::Span<const std::string> args,
+                           const std::function<absl::StatusOr<BenchRun>(const Arguments&)>& parse, std::ostream& out,
+                           std::ostream& err);
 // Returns the first error, or `run`.
 absl::StatusOr<BenchRun> RunUnless(std::initializer_list<absl::Status> errors, BenchRun run);
 
@@ -89,14 +90,14 @@ absl::StatusOr<BenchRun> RunUnless(std::initializer_list<absl::Status> errors, B
 
 // `transfer`: moves tensors of several sizes to and from real servers, in turn with a bare TCP stream, the plain
 // generated stub and an empty call.
-int TransferCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err);
+CommandResult TransferCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err);
 // `apply`: measures the optimizers' kernels against a loop that only reads and writes the same arrays.
-int ApplyCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err);
+CommandResult ApplyCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err);
 // `step`: measures samples per second of real training, alongside PyTorch.
-int StepCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err);
+CommandResult StepCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err);
 // `scaling`: measures how close N workers come to N times one worker's speed, in each mode.
-int ScalingCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err);
+CommandResult ScalingCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err);
 // `straggler`: measures how much one slow worker slows the others, in each mode.
-int StragglerCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err);
+CommandResult StragglerCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err);
 
 }  // namespace ballast

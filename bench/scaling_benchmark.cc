@@ -84,7 +84,7 @@ absl::StatusOr<BenchReport> Run(const Options& options, std::ostream& out) {
 
 }  // namespace
 
-int ScalingCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err) {
+CommandResult ScalingCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err) {
   const auto parse = [&](const Arguments& arguments) {
     const auto counts = GetCounts(arguments, "workers", "1,2,4,8", 64);
     const auto modes = GetNames(arguments, "modes", ModeNames());

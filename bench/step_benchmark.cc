@@ -395,7 +395,7 @@ absl::StatusOr<BenchReport> Run(const Options& options, std::ostream& out, std::
 
 }  // namespace
 
-int StepCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err) {
+CommandResult StepCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err) {
   const auto parse = [&](const Arguments& arguments) {
     const auto peer = arguments.GetChoice("peer", "", {"torch"});
     const auto model = arguments.GetChoice("model", "both", {"small", "large", "both"});

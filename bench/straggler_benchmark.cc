@@ -125,7 +125,7 @@ absl::StatusOr<BenchReport> Run(const Options& options, std::ostream& out) {
 
 }  // namespace
 
-int StragglerCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err) {
+CommandResult StragglerCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err) {
   const auto parse = [&](const Arguments& arguments) {
     const auto modes = GetNames(arguments, "modes", ModeNames());
     const auto staleness = arguments.GetInt("staleness", 4, 1, 100);

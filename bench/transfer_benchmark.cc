@@ -342,7 +342,7 @@ absl::StatusOr<BenchReport> Run(const Options& options, std::ostream& out) {
 
 }  // namespace
 
-int TransferCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err) {
+CommandResult TransferCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err) {
   const auto parse = [&](const Arguments& arguments) {
     const auto sizes = GetSizes(arguments, "sizes", kSizes);
     const auto servers = arguments.GetInt("servers", 1, 1, 16);

@@ -8,40 +8,85 @@
 #include "absl/strings/str_format.h"
 #include "cli/checkpoint/checkpoint_command.h"
 #include "cli/command/command.h"
+#include "cli/command/completion.h"
 #include "cli/launch/launch_command.h"
 #include "cli/report/report.h"
+#include "cli/sweep/sweep_command.h"
+#include "common/program/arguments.h"
+#include "common/program/this_process.h"
 
 namespace ballast {
 namespace {
 
+RunCommand CompletionCommand;
+
+const std::vector<FlagSpec>& NoFlags() {
+  static const auto* flags = new std::vector<FlagSpec>();
+  return *flags;
+}
+
+// In the order of the help; commands of a group stand together.
 constexpr Command kCommands[] = {
-    {"launch", "Train a job, on this machine or on several hosts.", LaunchCommand},
-    {"job", "Print the job that a job file and flags make.", JobCommand},
-    {"predict", "Predict from new data with a trained model.", PredictCommand},
-    {"eval", "Evaluate a trained model on data with labels.", EvalCommand},
-    {"checkpoint", "List, check and export a job's checkpoints and logs.", CheckpointCommand},
-    {"status", "Show the status of a running server.", StatusCommand},
-    {"keys", "Create the certificates and tokens for a job on several machines.", KeysCommand},
-    {"doctor", "Check what this machine has and what it lacks.", DoctorCommand},
-    {"bench", "Run benchmarks on this machine.", BenchCommand},
-    {"host-agent", "Start processes for launch --hosts; not for use by hand.", HostAgentCommand},
-    {"plot", "Rewrite the report of a run directory.", PlotCommand},
+    {"launch", "Train a job, on this machine or on several hosts.", LaunchCommand, "train", "JOB", LaunchFlags},
+    {"sweep", "Train a job with several values of its fields, and compare the results.", SweepCommand, "train", "JOB",
+     SweepFlags},
+    {"job", "Print the job that a job file and flags make.", JobCommand, "train", "JOB", JobFlags},
+    {"predict", "Predict from new data with a trained model.", PredictCommand, "use a model", "MODEL_OR_RUN"},
+    {"eval", "Evaluate a trained model on data with labels.", EvalCommand, "use a model", "MODEL_OR_RUN"},
+    {"status", "Show the progress of a run or of a server.", StatusCommand, "watch and compare", "RUN_DIR",
+     StatusFlags},
+    {"runs", "List the runs with their results.", RunsCommand, "watch and compare", "DIR", RunsFlags},
+    {"plot", "Write the report of a run, or one that compares runs.", PlotCommand, "watch and compare", "RUN_DIR",
+     PlotFlags},
+    {"checkpoint", "List, check and export a job's checkpoints and logs.", CheckpointCommand, "watch and compare",
+     "list|verify|export", CheckpointFlags},
+    {"doctor", "Check what this machine has and what it lacks.", DoctorCommand, "machines", "", DoctorFlags},
+    {"bench", "Run benchmarks on this machine.", BenchCommand, "machines"},
+    {"keys", "Create the certificates and tokens for a job on several machines.", KeysCommand, "machines", "DIR",
+     KeysFlags},
+    {"host-agent", "Start processes for launch --hosts; not for use by hand.", HostAgentCommand, "machines"},
+    {"completion", "Print a script with which a shell completes this program's commands and flags.", CompletionCommand,
+     "shell", "bash", NoFlags},
 };
+
+// `ballast completion bash`.
+CommandResult CompletionCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err) {
+  const absl::StatusOr<Arguments> arguments = Arguments::Parse(NoFlags(), args);
+  if (!arguments.ok()) return Fail(err, arguments.status(), kExitBadInput);
+  if (arguments->help()) {
+    out << "usage: ballast completion bash\n\n"
+           "Prints a script that completes commands, flags and files in bash. In ~/.bashrc:\n"
+           "  source <(ballast completion bash)\n";
+    return kExitSuccess;
+  }
+  if (arguments->positional() != std::vector<std::string>{"bash"}) {
+    return Fail(err, absl::InvalidArgumentError("completion: want the name of a shell: bash"), kExitBadInput);
+  }
+  out << BashCompletion(kCommands) << std::flush;
+  return kExitSuccess;
+}
 
 void PrintHelp(std::ostream& out) {
   out << "usage: ballast COMMAND [flags]\n\n"
-         "Trains neural networks with parameter servers.\n\n";
-  for (const Command& command : kCommands) out << absl::StrFormat("  %-10s %s\n", command.name, command.summary);
+         "Trains neural networks with parameter servers.\n";
+  absl::string_view group;
+  for (const Command& command : kCommands) {
+    if (command.group != group) out << "\n" << command.group << "\n";
+    group = command.group;
+    out << absl::StrFormat("  %-10s %s\n", command.name, command.summary);
+  }
   out << "  help       Show this help, or the help of one command: ballast help COMMAND.\n\n"
-         "ballast --version prints the version. Exit status: 0 success, 1 failure while running, 2 bad usage or bad\n"
-         "input, 75 other processes did not join in time, 130 interrupted.\n";
+         "ballast --version prints the version. Flags may be written with - or _ between words. Exit status: 0 "
+         "success,\n"
+         "1 failure while running, 2 bad usage or bad input, 75 other processes did not join in time, 130 "
+         "interrupted.\n";
 }
 
 int RunNamed(const std::string& name, absl::Span<const std::string> args) {
   std::vector<std::string> names = {"help"};
   for (const Command& command : kCommands) {
-    if (name == command.name) return command.run(args, std::cout, std::cerr);
-    names.push_back(command.name);
+    if (name == command.name) return RunWithJson(command, args, std::cout, std::cerr);
+    names.emplace_back(command.name);
   }
   const std::string suggestion = SuggestNearest(name, names);
   return Fail(std::cerr,

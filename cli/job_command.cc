@@ -28,7 +28,9 @@ const std::vector<FlagSpec>& Flags() {
 
 }  // namespace
 
-int JobCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err) {
+const std::vector<FlagSpec>& JobFlags() { return Flags(); }
+
+CommandResult JobCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err) {
   const absl::StatusOr<Arguments> arguments = Arguments::Parse(Flags(), args);
   if (!arguments.ok()) return Fail(err, arguments.status(), kExitBadInput);
   if (arguments->help()) {

@@ -45,8 +45,10 @@ absl::StatusOr<std::vector<std::string>> ReadHosts(const Arguments& arguments) {
 
 }  // namespace
 
+const std::vector<FlagSpec>& KeysFlags() { return Flags(); }
+
 // `ballast keys`: creates the certificates and tokens for a job on several machines.
-int KeysCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err) {
+CommandResult KeysCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err) {
   const absl::StatusOr<Arguments> arguments = Arguments::Parse(Flags(), args);
   if (!arguments.ok()) return Fail(err, arguments.status(), kExitBadInput);
   if (arguments->help()) {

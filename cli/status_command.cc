@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cmath>
-#include <optional>
+#include <memory>
+#include <sstream>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "cli/command/command.h"
 #include "cli/command/server_connection.h"
-#include "cli/launch/launch_security.h"
 #include "cli/launch/progress_display.h"
+#include "cli/report/run_catalog.h"
+#include "cli/status_target.h"
 #include "common/program/arguments.h"
 #include "common/rpc/credentials.h"
+#include "common/run/summary.h"
+#include "common/text/json_fields.h"
 #include "common/text/number_text.h"
 #include "nlohmann/json.hpp"
 
@@ -24,29 +27,20 @@ using Json = nlohmann::ordered_json;
 constexpr absl::Duration kTimeout = absl::Seconds(5);
 
 constexpr char kUsage[] =
-    "usage: ballast status ADDRESS [flags]\n\n"
-    "Shows the status of the ballast_server at ADDRESS (host:port). The server of rank 0 also reports the job's\n"
-    "progress and its members. For a server of `ballast launch`, --run finds the certificates and the token.\n\n";
+    "usage: ballast status [RUN_DIR|ADDRESS] [flags]\n\n"
+    "Shows the progress of a run and its members; of the newest run under runs/ if no run is named. A run that has\n"
+    "ended shows its result. ADDRESS (host:port) names a ballast_server instead, which reports its own shard, and the\n"
+    "job if its rank is 0; for one of a launch, --run finds the certificates and the token.\n\n";
 
 const std::vector<FlagSpec>& Flags() {
   static const auto* flags = new std::vector<FlagSpec>([] {
     std::vector<FlagSpec> all = {{"json", "", "Print one JSON object."},
                                  {"job", "NAME", "Fail if the server holds a job with another name."},
-                                 {"run", "DIR", "Run directory of the launch that the server belongs to."}};
+                                 {"run", "DIR", "Run directory of the launch that the server at ADDRESS belongs to."}};
     all.insert(all.end(), SecurityFlags().begin(), SecurityFlags().end());
     return all;
   }());
   return *flags;
-}
-
-absl::Status CheckAddress(const std::string& address) {
-  const size_t colon = address.rfind(':');
-  int port = 0;
-  if (colon != std::string::npos && colon > 0 && absl::SimpleAtoi(address.substr(colon + 1), &port) && port > 0 &&
-      port < 65536) {
-    return absl::OkStatus();
-  }
-  return absl::InvalidArgumentError(absl::StrCat("address: got \"", address, "\", want host:port"));
 }
 
 std::string StateName(v1::JobState state) {
@@ -271,47 +265,93 @@ Json JobJson(const v1::GetProgressResponse& response, bool serves_clients) {
           {"members", members}};
 }
 
+// Prints the result of a run that has ended.
+void PrintRun(std::ostream& out, const RunInfo& run) {
+  const Summary& summary = run.summary;
+  out << absl::StrFormat("run %s: %s%s\n", run.directory, StateName(run.state),
+                         run.error.empty() ? "" : absl::StrCat(": ", run.error));
+  out << absl::StrFormat("  job %s: %s; started %s\n", summary.job, run.mode,
+                         absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", run.started, absl::UTCTimeZone()));
+  if (summary.steps == 0) return;
+  out << absl::StrFormat("  %s epochs in %.1f s: %s examples at %s samples/s\n", EpochsText(run), summary.seconds,
+                         FormatCount(static_cast<double>(summary.examples)), FormatCount(summary.samples_per_second));
+  out << absl::StrFormat("  train loss %.4f in the last epoch; test %s\n", summary.train_loss, TestText(run));
+}
+
+// Prints the run's result and, for programs, the whole summary.
+void ShowEnded(const RunInfo& run, bool json, std::ostream& out) {
+  if (!json) return PrintRun(out, run);
+  const absl::StatusOr<Json> summary = ParseJsonObject(SummaryToJson(run.summary));
+  const bool known = run.state == RunState::kFinished || run.state == RunState::kInterrupted;
+  out << JsonLine({{"run", RunToJson(run)},
+                   {"summary", known && summary.ok() ? *summary : Json()},
+                   {"shard", nullptr},
+                   {"job", nullptr}})
+      << std::endl;
+}
+
+// Asks the server, and prints what it says.
+CommandResult ShowServer(const StatusTarget& target, const std::string& job_name, bool json, std::ostream& out,
+                         std::ostream& err) {
+  const absl::StatusOr<Credentials> credentials = Credentials::Load(target.security);
+  if (!credentials.ok()) return Fail(err, credentials.status(), kExitBadInput);
+  if (absl::Status status = credentials->CheckTarget(target.address); !status.ok()) {
+    return Fail(err, status, kExitBadInput);
+  }
+  const std::unique_ptr<ServerConnection> server =
+      ServerConnection::Open(target.address, *credentials, /*patient=*/false, job_name);
+  const absl::StatusOr<v1::GetStatusResponse> shard = server->GetStatus(kTimeout);
+  if (!shard.ok()) return Fail(err, WithTokenHint(shard.status(), target), kExitFailure);
+  const absl::StatusOr<v1::GetProgressResponse> job = server->GetProgress(kTimeout);
+  // Servers that do not host the coordinator return UNIMPLEMENTED.
+  if (!job.ok() && !absl::IsUnimplemented(job.status())) return Fail(err, job.status(), kExitFailure);
+  const bool serves_clients = job.ok() && ServesClients(*job, *shard);
+  if (json) {
+    Json all;
+    if (target.run.has_value()) all["run"] = RunToJson(*target.run);
+    all["shard"] = ShardJson(target.address, *shard);
+    all["job"] = job.ok() ? JobJson(*job, serves_clients) : Json();
+    out << JsonLine(all) << std::endl;
+    return kExitSuccess;
+  }
+  if (target.run.has_value()) out << "run " << target.run->directory << "\n";
+  if (job.ok()) PrintJob(out, *job, serves_clients);
+  PrintShard(out, target.address, *shard);
+  return kExitSuccess;
+}
+
 }  // namespace
 
-// `ballast status`: prints the status of one server and, if it hosts the coordinator, of the job and its members.
-int StatusCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err) {
+const std::vector<FlagSpec>& StatusFlags() { return Flags(); }
+
+// `ballast status`: prints the status of a run or of one server and, if it hosts the coordinator, of the job and its
+// members.
+CommandResult StatusCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err) {
   const absl::StatusOr<Arguments> arguments = Arguments::Parse(Flags(), args);
   if (!arguments.ok()) return Fail(err, arguments.status(), kExitBadInput);
   if (arguments->help()) {
     out << kUsage << DescribeFlags(Flags());
     return kExitSuccess;
   }
-  if (arguments->positional().size() != 1) {
-    return Fail(err, absl::InvalidArgumentError("status: want exactly one address, host:port; see --help"),
-                kExitBadInput);
+  const absl::StatusOr<StatusTarget> target = FindStatusTarget(*arguments);
+  if (!target.ok()) {
+    return Fail(err, target.status(), absl::IsUnavailable(target.status()) ? kExitTemporary : kExitBadInput);
   }
-  const std::string& address = arguments->positional()[0];
-  if (absl::Status status = CheckAddress(address); !status.ok()) return Fail(err, status, kExitBadInput);
-  absl::StatusOr<SecurityOptions> security = ReadSecurity(*arguments);
-  if (!security.ok()) return Fail(err, security.status(), kExitBadInput);
-  if (arguments->Has("run")) {
-    security = LaunchSecurity::OfReader(arguments->Get("run", ""));
-    if (!security.ok()) return Fail(err, security.status(), kExitBadInput);
-  }
-  const absl::StatusOr<Credentials> credentials = Credentials::Load(*security);
-  if (!credentials.ok()) return Fail(err, credentials.status(), kExitBadInput);
-  if (absl::Status status = credentials->CheckTarget(address); !status.ok()) return Fail(err, status, kExitBadInput);
-  const std::unique_ptr<ServerConnection> server =
-      ServerConnection::Open(address, *credentials, /*patient=*/false, arguments->Get("job", ""));
-  const absl::StatusOr<v1::GetStatusResponse> shard = server->GetStatus(kTimeout);
-  if (!shard.ok()) return Fail(err, shard.status(), kExitFailure);
-  const absl::StatusOr<v1::GetProgressResponse> job = server->GetProgress(kTimeout);
-  // Servers that do not host the coordinator return UNIMPLEMENTED.
-  if (!job.ok() && !absl::IsUnimplemented(job.status())) return Fail(err, job.status(), kExitFailure);
-  const bool serves_clients = job.ok() && ServesClients(*job, *shard);
-  if (arguments->Has("json")) {
-    const Json all = {{"shard", ShardJson(address, *shard)},
-                      {"job", job.ok() ? JobJson(*job, serves_clients) : Json()}};
-    out << all.dump(-1, ' ', false, Json::error_handler_t::replace) << std::endl;
+  const bool json = arguments->Has("json");
+  if (!target->address.empty()) {
+    std::ostringstream errors;
+    CommandResult result = ShowServer(*target, arguments->Get("job", ""), json, out, errors);
+    // The run may have ended since its files were read.
+    const absl::StatusOr<RunInfo> now =
+        target->run.has_value() ? ReadRun(target->run->directory) : absl::NotFoundError("no run");
+    if (result.exit_status == kExitSuccess || !now.ok() || now->state == RunState::kRunning) {
+      err << errors.str();
+      return result;
+    }
+    ShowEnded(*now, json, out);
     return kExitSuccess;
   }
-  if (job.ok()) PrintJob(out, *job, serves_clients);
-  PrintShard(out, address, *shard);
+  ShowEnded(*target->run, json, out);
   return kExitSuccess;
 }
 

@@ -6,12 +6,16 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
 #include "ballast/v1/coordinator_service.grpc.pb.h"
 #include "ballast/v1/parameter_service.grpc.pb.h"
 #include "cli/command/command.h"
+#include "common/run/launch_record.h"
+#include "common/run/summary.h"
+#include "common/storage/file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -29,8 +33,13 @@ void Fill(const char* text, google::protobuf::Message* response) {
 }
 
 class FakeShard : public v1::ParameterService::Service {
+ public:
+  grpc::Status refusal;
+
+ private:
   grpc::Status GetStatus(grpc::ServerContext*, const v1::GetStatusRequest* request,
                          v1::GetStatusResponse* response) override {
+    if (!refusal.ok()) return refusal;
     if (!request->job().empty() && request->job() != "fashion_mnist") {
       return {grpc::StatusCode::FAILED_PRECONDITION, "this server holds job \"fashion_mnist\""};
     }
@@ -83,6 +92,24 @@ class StatusCommandTest : public ::testing::Test {
     if (coordinator) builder.RegisterService(&coordinator_);
     server_ = builder.BuildAndStart();
     return absl::StrCat("127.0.0.1:", port);
+  }
+
+  // Writes a run whose launch lasts as long as the record.
+  LaunchRecord StartRun(const std::string& name, int64_t start_second) {
+    std::filesystem::create_directories(name + "/logs");
+    return std::move(LaunchRecord::Create(name, absl::FromUnixSeconds(start_second))).value();
+  }
+
+  void EnterFolder() {
+    const std::string folder =
+        absl::StrCat(::testing::TempDir(), "/", ::testing::UnitTest::GetInstance()->current_test_info()->name());
+    std::filesystem::remove_all(folder);
+    std::filesystem::create_directories(folder);
+    std::filesystem::current_path(folder);
+  }
+
+  static void Write(const std::string& path, const std::string& text) {
+    EXPECT_TRUE(WriteFileAtomically(path, {text}).ok()) << path;
   }
 
   int Run(std::vector<std::string> args) { return StatusCommand(args, out_, err_); }
@@ -185,12 +212,95 @@ TEST_F(StatusCommandTest, GivesUpOnAServerThatDoesNotAnswer) {
 }
 
 TEST_F(StatusCommandTest, RefusesWhatIsNoAddress) {
-  for (const char* address : {"localhost", ":7700", "localhost:", "localhost:0", "localhost:65536", "localhost:http"}) {
+  for (const char* address :
+       {"", "localhost", ":7700", "localhost:", "localhost:0", "localhost:65536", "localhost:http"}) {
     err_.str("");
     EXPECT_EQ(Run({address}), 2);
-    EXPECT_EQ(err_.str(), absl::StrCat("error: address: got \"", address, "\", want host:port\n"));
+    EXPECT_EQ(err_.str(),
+              absl::StrCat("error: status: got \"", address, "\", want a run directory or an address, host:port\n"));
   }
+  EXPECT_EQ(Run({"localhost:1", "localhost:2"}), 2);
+}
+
+TEST_F(StatusCommandTest, FindsTheServerOfARun) {
+  EnterFolder();
+  const LaunchRecord launch = StartRun("mine", 1000);
+  EXPECT_EQ(Run({"mine"}), 75);
+  EXPECT_THAT(err_.str(), HasSubstr("run mine is starting: its server 0 has not written its address yet"));
+  Write("mine/logs/server-0.control", Serve(true) + "\n");
+  EXPECT_EQ(Run({"mine"}), 0) << err_.str();
+  EXPECT_THAT(out_.str(), StartsWith("run mine\njob fashion_mnist: failed"));
+}
+
+TEST_F(StatusCommandTest, TakesTheNewestRunWithoutAWord) {
+  EnterFolder();
   EXPECT_EQ(Run({}), 2);
+  EXPECT_THAT(err_.str(), HasSubstr("there is no run under runs/"));
+  { const LaunchRecord old = StartRun("runs/old", 1000); }
+  const LaunchRecord newest = StartRun("runs/newest", 2000);
+  Write("runs/newest/logs/server-0.control", Serve(true) + "\n");
+  EXPECT_EQ(Run({"--json"}), 0) << err_.str();
+  const auto json = nlohmann::json::parse(out_.str());
+  EXPECT_EQ(json["run"]["directory"], "runs/newest");
+  EXPECT_EQ(json["run"]["state"], "running");
+  EXPECT_EQ(json["shard"]["pushes"], 12345);
+}
+
+TEST_F(StatusCommandTest, PrintsTheResultOfARunThatHasEnded) {
+  EnterFolder();
+  {
+    LaunchRecord launch = StartRun("runs/ended", 2000);
+    ASSERT_TRUE(launch.End(0, "").ok());
+  }
+  { const LaunchRecord killed = StartRun("runs/killed", 1000); }
+  Write("runs/ended/summary.json", SummaryToJson({.job = "small",
+                                                  .mode = "async",
+                                                  .epochs = 3,
+                                                  .steps = 30,
+                                                  .examples = 1200,
+                                                  .seconds = 1.5,
+                                                  .samples_per_second = 800,
+                                                  .train_loss = 0.25,
+                                                  .test_accuracy = 0.875}));
+  EXPECT_EQ(Run({}), 0) << err_.str();
+  EXPECT_EQ(out_.str(),
+            "run runs/ended: finished\n  job small: async; started 1970-01-01 00:33:20 UTC\n  3 epochs in 1.5 s: 1,200 "
+            "examples at 800 samples/s\n  train loss 0.2500 in the last epoch; test accuracy 0.8750\n");
+  out_.str("");
+  EXPECT_EQ(Run({"runs/killed"}), 0);
+  EXPECT_THAT(out_.str(), StartsWith("run runs/killed: failed: the launch was killed\n"));
+}
+
+TEST_F(StatusCommandTest, PrintsAnEndedRunAsOneJsonObject) {
+  EnterFolder();
+  Write("summary.json", SummaryToJson({.job = "small", .steps = 30}));
+  EXPECT_EQ(Run({".", "--json"}), 0) << err_.str();
+  const auto json = nlohmann::json::parse(out_.str());
+  EXPECT_EQ(json["run"]["state"], "finished");
+  EXPECT_EQ(json["summary"]["steps"], 30);
+  EXPECT_TRUE(json["shard"].is_null());
+  EXPECT_TRUE(json["job"].is_null());
+}
+
+TEST_F(StatusCommandTest, SaysWhereTheTokenIs) {
+  EnterFolder();
+  shard_.refusal = {grpc::StatusCode::UNAUTHENTICATED, "got no token"};
+  const std::string address = Serve(true);
+  EXPECT_EQ(Run({address}), 1);
+  EXPECT_THAT(err_.str(), HasSubstr("error: if the server requires a token: ballast status RUN_DIR finds that of a "));
+  err_.str("");
+  const LaunchRecord launch = StartRun("runs/mine", 1000);
+  Write("runs/mine/logs/server-1.address", address + "\n");
+  EXPECT_EQ(Run({address}), 1);
+  EXPECT_THAT(err_.str(), HasSubstr("error: the server belongs to the run runs/mine, which requires the token in "
+                                    "runs/mine/security/reader.token: want ballast status runs/mine, or --run"));
+}
+
+TEST_F(StatusCommandTest, RefusesADirectoryWithoutARun) {
+  EnterFolder();
+  std::filesystem::create_directories("empty");
+  EXPECT_EQ(Run({"empty"}), 2);
+  EXPECT_THAT(err_.str(), HasSubstr("error: run directory empty: has none of launch.json, "));
 }
 
 }  // namespace

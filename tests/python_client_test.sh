@@ -82,7 +82,7 @@ keys=$TEST_TMPDIR/keys
 rm -rf "$keys"
 "$ballast" keys "$keys" --hosts 127.0.0.1 --job python-example >"$TEST_TMPDIR/out" || fail "$(cat "$TEST_TMPDIR/out")"
 start_server --tls_cert "$keys/server.pem" --tls_key "$keys/server.key" --tls_ca "$keys/ca.pem" --token_file "$keys/tokens"
-certificates=(--tls_ca "$keys/ca.pem" --tls_cert "$keys/client.pem" --tls_key "$keys/client.key")
+certificates=(--tls-ca "$keys/ca.pem" --tls_cert "$keys/client.pem" --tls_key "$keys/client.key")
 run_client "${certificates[@]}" --token_file "$keys/reader.token"
 [[ $status == 1 && $(<"$TEST_TMPDIR/out") == "error: $address: PERMISSION_DENIED: "* ]] ||
   fail "with a reader's token: exit status $status, $(cat "$TEST_TMPDIR/out")"

@@ -36,7 +36,7 @@ arguments=()
 while (($# > 0)); do
   case $1 in
     --programs) programs=${2:?"--programs needs a directory"}; shift 2 ;;
-    --build-only) build_only=${2:?"--build-only needs a directory"}; shift 2 ;;
+    --build-only | --build_only) build_only=${2:?"--build-only needs a directory"}; shift 2 ;;
     --device) device=${2:?"--device needs cuda or cpu"}; shift 2 ;;
     --only | --data) arguments+=("$1" "${2:?"$1 needs a value"}"); shift 2 ;;
     --json) arguments+=("$1"); shift ;;

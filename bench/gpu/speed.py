@@ -232,7 +232,7 @@ def main():
     parser.add_argument("--data", type=pathlib.Path, default=pathlib.Path(jobs.EXAMPLES_DATA))
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--check-only", action="store_true", help="check for a GPU and exit")
+    parser.add_argument("--check-only", "--check_only", action="store_true", help="check for a GPU and exit")
     options = parser.parse_args()
     why = why_no_gpu() if options.device == "cuda" else ""
     if not why and not options.check_only and options.device == "cuda":

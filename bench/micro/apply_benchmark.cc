@@ -200,7 +200,7 @@ absl::StatusOr<BenchReport> Run(int mi_elements, double seconds, std::ostream& o
 
 }  // namespace
 
-int ApplyCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err) {
+CommandResult ApplyCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err) {
   const auto parse = [&](const Arguments& arguments) {
     const auto elements = arguments.GetInt("mi-elements", 32, 1, 1024);
     const auto seconds = GetNumber(arguments, "seconds", 2, 0.01, 600);

@@ -234,7 +234,7 @@ absl::Status Export(const std::string& path, const internal::v1::CheckpointManif
   return WriteSafetensors(to, tensors, {{"job", manifest.job().name()}, {"checkpoint", absl::StrCat(manifest.id())}});
 }
 
-int List(absl::Span<const std::string> manifests, bool json, std::ostream& out, std::ostream& err) {
+CommandResult List(absl::Span<const std::string> manifests, bool json, std::ostream& out, std::ostream& err) {
   nlohmann::json all = nlohmann::json::array();
   for (const std::string& path : manifests) {
     const absl::StatusOr<internal::v1::CheckpointManifest> manifest = ReadManifest(path);
@@ -273,8 +273,8 @@ class Findings {
   absl::Status first_;
 };
 
-int VerifyAll(absl::Span<const std::string> manifests, absl::Span<const std::string> states, bool json,
-              std::ostream& out, std::ostream& err) {
+CommandResult VerifyAll(absl::Span<const std::string> manifests, absl::Span<const std::string> states, bool json,
+                        std::ostream& out, std::ostream& err) {
   Findings findings(json, out);
   nlohmann::json checkpoints = nlohmann::json::array(), shards = checkpoints, coordinators = checkpoints;
   for (const std::string& path : manifests) {
@@ -308,7 +308,8 @@ int VerifyAll(absl::Span<const std::string> manifests, absl::Span<const std::str
                                 {"coordinators", coordinators}};
     out << all.dump() << std::endl;
   }
-  return findings.status().ok() ? kExitSuccess : Fail(err, findings.status(), kExitFailure);
+  if (findings.status().ok()) return kExitSuccess;
+  return Fail(err, findings.status(), kExitFailure);
 }
 
 }  // namespace
@@ -319,7 +320,9 @@ absl::StatusOr<std::string> FindManifest(const std::string& where) {
   return std::move(manifests->back());
 }
 
-int CheckpointCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err) {
+const std::vector<FlagSpec>& CheckpointFlags() { return Flags(); }
+
+CommandResult CheckpointCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err) {
   const absl::StatusOr<Arguments> arguments = Arguments::Parse(Flags(), args);
   if (!arguments.ok()) return Fail(err, arguments.status(), kExitBadInput);
   if (arguments->help()) {

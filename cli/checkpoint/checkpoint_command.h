@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <ostream>
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "absl/types/span.h"
+#include "cli/command/command.h"
 
 namespace ballast {
 
-// `ballast checkpoint list|verify|export`. Returns the exit status.
-int CheckpointCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err);
+// `ballast checkpoint list|verify|export`, and its flags.
+RunCommand CheckpointCommand;
+FlagTable CheckpointFlags;
 
 // Returns the manifest path of the newest checkpoint in `where`: a run directory, a checkpoint directory, or a manifest
 // itself. NOT_FOUND if a directory contains no checkpoint; any other path is returned unchecked.

@@ -99,8 +99,8 @@ std::string OwnPath() {
 namespace {
 
 // Replaces this process with the program `ballast_<role>`. Returns only if that cannot be found or run.
-int Become(const std::string& role, std::vector<std::string> words, absl::Span<const std::string> args,
-           std::ostream& out, std::ostream& err) {
+CommandResult Become(const std::string& role, std::vector<std::string> words, absl::Span<const std::string> args,
+                     std::ostream& out, std::ostream& err) {
   const absl::StatusOr<std::string> program = FindBinary(role, OwnPath());
   if (!program.ok()) return Fail(err, program.status(), kExitFailure);
   words.insert(words.begin(), *program);
@@ -117,16 +117,16 @@ int Become(const std::string& role, std::vector<std::string> words, absl::Span<c
 }  // namespace
 
 // ballast_bench contains the benchmarks and parses their flags.
-int BenchCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err) {
+CommandResult BenchCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err) {
   return Become("bench", {}, args, out, err);
 }
 
 // ballast_worker contains the layers and the devices, and parses the flags.
-int PredictCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err) {
+CommandResult PredictCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err) {
   return Become("worker", {"predict"}, args, out, err);
 }
 
-int EvalCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err) {
+CommandResult EvalCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err) {
   return Become("worker", {"eval"}, args, out, err);
 }
 

@@ -23,24 +23,58 @@ inline constexpr int kExitBadInput = 2;
 inline constexpr int kExitTemporary = 75;
 inline constexpr int kExitInterrupted = 130;
 
-// Takes the words after a command's name; returns the exit status. Writes results to `out`, all else to `err`.
-using RunCommand = int(absl::Span<const std::string> args, std::ostream& out, std::ostream& err);
+// The end of a command, whose error has been printed already. Converts from and to its exit status.
+struct CommandResult {
+  CommandResult(int code) : exit_status(code) {}  // NOLINT: implicit
+  CommandResult(int code, absl::Status why) : exit_status(code), error(std::move(why)) {}
+  operator int() const { return exit_status; }  // NOLINT: implicit
+
+  int exit_status;
+  // OK on success.
+  absl::Status error;
+};
+
+// Takes the words after a command's name. Writes results to `out`, all else to `err`.
+using RunCommand = CommandResult(absl::Span<const std::string> args, std::ostream& out, std::ostream& err);
 // Each is defined in the file of its name; `plot` with the report, and those that another program runs with the finder
 // of programs.
 RunCommand BenchCommand, DoctorCommand, EvalCommand, HostAgentCommand, JobCommand, KeysCommand, PlotCommand,
-    PredictCommand, StatusCommand;
+    PredictCommand, RunsCommand, StatusCommand;
+
+// Returns the flags of a command.
+using FlagTable = const std::vector<FlagSpec>&();
+FlagTable DoctorFlags, JobFlags, KeysFlags, PlotFlags, RunsFlags, StatusFlags;
 
 // A command of `ballast`. A new command needs its own file, its name above and a row in the table in ballast_main.cc.
 struct Command {
   const char* name;
   const char* summary;
   RunCommand* run;
+  // The heading under which the help lists the command.
+  const char* group = "";
+  // The words after the command's name that are no flags, for the completion: JOB (a job file), DIR, FILE, or choices
+  // such as "list|verify".
+  const char* operand = "";
+  // Null: another program parses the flags.
+  FlagTable* flags = nullptr;
 };
 
-// Prints the error in the format of every Ballast program, each line prefixed "error: ". Returns `exit_status`.
-inline int Fail(std::ostream& err, const absl::Status& status, int exit_status) {
+// Runs a command. With --json, a failure also is exactly one JSON object on `out`: what the command printed, if
+// anything, with the error's text as `error`, a word for programs as `reason`, and `exit_code`.
+CommandResult RunWithJson(const Command& command, absl::Span<const std::string> args, std::ostream& out,
+                          std::ostream& err);
+
+// Returns whether the words ask for JSON, before they have been parsed.
+bool AsksForJson(absl::Span<const std::string> args);
+
+// Returns one line: the JSON object `printed`, or an empty one, with error, reason and exit_code. The reason is that of
+// the server's error (docs/protocol), otherwise the name of the status code, such as NOT_FOUND.
+std::string FailureJson(const CommandResult& result, absl::string_view printed);
+
+// Prints the error in the format of every Ballast program, each line prefixed "error: ".
+inline CommandResult Fail(std::ostream& err, const absl::Status& status, int exit_status) {
   err << "error: " << absl::StrReplaceAll(status.message(), {{"\n", "\nerror: "}}) << std::endl;
-  return exit_status;
+  return {exit_status, status};
 }
 
 // Flags of a command that connects to a server: --tls-ca, --tls-cert, --tls-key, --token-file and --insecure.

@@ -173,8 +173,10 @@ void PrintDiagnosis(const Diagnosis& found, std::ostream& out) {
 
 }  // namespace
 
+const std::vector<FlagSpec>& DoctorFlags() { return Flags(); }
+
 // `ballast doctor`: reports what this machine has. Succeeds if the machine can train on the CPU.
-int DoctorCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err) {
+CommandResult DoctorCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err) {
   const absl::StatusOr<Arguments> arguments = Arguments::Parse(Flags(), args);
   if (!arguments.ok()) return Fail(err, arguments.status(), kExitBadInput);
   if (arguments->help()) {

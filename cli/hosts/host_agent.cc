@@ -199,14 +199,14 @@ void HostAgent::OnEnd(int child, const ExitStatus& status) {
 }
 
 // `ballast host-agent`: what `ballast launch --hosts` runs on another host. Ends with its input.
-int HostAgentCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err) {
+CommandResult HostAgentCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err) {
   if (!args.empty()) {
     out << "usage: ballast host-agent\n\nUsed by ballast launch --hosts, which runs it on each other host. Starts a "
            "job's servers and workers there,\nand ends them when its input ends.\n";
     return args.size() == 1 && args[0] == "--help" ? kExitSuccess : kExitBadInput;
   }
   const absl::Status status = HostAgent::Run(STDIN_FILENO, STDOUT_FILENO);
-  return status.ok() ? kExitSuccess : Fail(err, status, kExitFailure);
+  return status.ok() ? CommandResult(kExitSuccess) : Fail(err, status, kExitFailure);
 }
 
 }  // namespace ballast

@@ -44,6 +44,10 @@ std::string WorkerTracePath(const std::string& run_dir, int rank) {
   return absl::StrCat(run_dir, "/logs/worker-", rank, ".trace.json");
 }
 
+std::string CoordinatorAddressPath(const std::string& run_dir) {
+  return absl::StrCat(run_dir, "/logs/server-0.control");
+}
+
 LaunchResult JobLaunch::Run() {
   auto fleet = Fleet::Create(this, PlanHosts(plan_));
   if (!fleet.ok()) return {kExitFailure, std::string(fleet.status().message())};

@@ -60,6 +60,9 @@ struct LaunchPlan {
 
 std::string WorkerTracePath(const std::string& run_dir, int rank);
 
+// Returns the file to which server 0 of a launch writes the address of its control port.
+std::string CoordinatorAddressPath(const std::string& run_dir);
+
 struct LaunchResult {
   int exit_status = 0;
   // Names the process that failed and its error. Empty on success and if interrupted.

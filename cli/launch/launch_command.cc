@@ -31,6 +31,7 @@
 #include "cli/launch/placement.h"
 #include "cli/launch/trace_join.h"
 #include "cli/report/report.h"
+#include "cli/report/run_catalog.h"
 #include "common/job/job_config.h"
 #include "common/job/job_defaults.h"
 #include "common/job/job_fields.h"
@@ -39,6 +40,7 @@
 #include "common/job/job_source.h"
 #include "common/program/arguments.h"
 #include "common/rpc/credentials.h"
+#include "common/run/launch_record.h"
 #include "common/run/run_folder.h"
 #include "common/run/summary.h"
 #include "common/storage/checkpoint_folder.h"
@@ -108,9 +110,6 @@ const std::vector<FlagSpec>& Flags() {
   };
   return *flags;
 }
-
-// Parent of run directories that --run-dir does not name.
-constexpr char kRuns[] = "runs";
 
 // The parsed command line. `plan` lacks the paths of the programs, of the run directory and of the file in it.
 struct Request {
@@ -347,14 +346,19 @@ std::string Quoted(absl::string_view word) {
   return absl::StrCat("'", absl::StrReplaceAll(word, {{"'", "'\\''"}, {"\n", " "}, {"\r", " "}}), "'");
 }
 
-// Writes the job that runs.
-absl::Status WriteJob(const Request& request, const RunFolder& folder) {
+absl::Status CheckJobFile(const Request& request, const RunFolder& folder) {
   const std::string& file = request.source.path;
   std::error_code error;
   if (std::filesystem::equivalent(file, folder.job(), error)) {
     return absl::InvalidArgumentError(absl::StrCat("run directory ", folder.path(), ": got the job file ", file,
                                                    " in it, which the run would replace; want another directory"));
   }
+  return absl::OkStatus();
+}
+
+// Writes the job that runs.
+absl::Status WriteJob(const Request& request, const RunFolder& folder) {
+  const std::string& file = request.source.path;
   std::string flags;
   for (const std::string& flag : ToFlags(request.source))
     absl::StrAppend(&flags, flags.empty() ? " with " : " ", Quoted(flag));
@@ -375,7 +379,7 @@ absl::StatusOr<RunFolder> CreateRunFolder(const Request& request) {
                                          ? RunFolder::CreateUnder(kRuns, request.job.name(), absl::Now())
                                          : RunFolder::Create(request.run_dir);
   if (!folder.ok()) return folder.status();
-  if (absl::Status status = WriteJob(request, *folder); !status.ok()) return status;
+  if (absl::Status status = CheckJobFile(request, *folder); !status.ok()) return status;
   std::error_code error;
   std::filesystem::create_directories(folder->path() + "/logs", error);
   if (error) {
@@ -537,9 +541,17 @@ void PrintSummary(const Summary& summary, std::ostream& out) {
   }
 }
 
-// Writes the report, even of a run that failed early, and prints the results. Returns the exit status.
-int Conclude(const Request& request, const RunFolder& folder, const LaunchResult& result, std::ostream& out,
-             std::ostream& err) {
+absl::Status ErrorOf(const LaunchResult& result) {
+  if (result.exit_status == kExitInterrupted) return absl::CancelledError("interrupted");
+  const absl::StatusCode code = result.exit_status == kExitBadInput    ? absl::StatusCode::kInvalidArgument
+                                : result.exit_status == kExitTemporary ? absl::StatusCode::kDeadlineExceeded
+                                                                       : absl::StatusCode::kAborted;
+  return absl::Status(result.exit_status == kExitSuccess ? absl::StatusCode::kOk : code, result.error);
+}
+
+// Writes the report, even of a run that failed early, and prints the results.
+CommandResult Conclude(const Request& request, const RunFolder& folder, const LaunchResult& result, std::ostream& out,
+                       std::ostream& err) {
   absl::StatusOr<Summary> summary = ReadSummary(folder.summary());
   if (summary.ok() && (result.restarts > 0 || HasOtherHosts(request.plan))) {
     // The worker that wrote the summary does not know of restarts, and may have run on another host.
@@ -564,13 +576,23 @@ int Conclude(const Request& request, const RunFolder& folder, const LaunchResult
   if (!request.trace.empty()) {
     JoinTraces(request.plan.run_dir, request.plan.workers, request.trace, request.json || !show ? err : out, err);
   }
-  if (!result.error.empty()) return Fail(err, absl::UnknownError(result.error), result.exit_status);
-  return result.exit_status;
+  if (!result.error.empty()) return Fail(err, ErrorOf(result), result.exit_status);
+  return {result.exit_status, ErrorOf(result)};
 }
 
 }  // namespace
 
-int LaunchCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err) {
+const std::vector<FlagSpec>& LaunchFlags() { return Flags(); }
+
+absl::StatusOr<v1::Job> CheckLaunch(absl::Span<const std::string> args) {
+  const absl::StatusOr<Arguments> arguments = Arguments::Parse(Flags(), args);
+  if (!arguments.ok()) return SuggestField(arguments.status(), args);
+  absl::StatusOr<Request> request = ReadRequest(*arguments);
+  if (!request.ok()) return request.status();
+  return std::move(request->job);
+}
+
+CommandResult LaunchCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err) {
   EnvironmentFlags environment = TakeEnvironmentFlags(Flags(), args);
   for (const std::string& line : environment.lines) err << line << std::endl;
   std::vector<std::string> words = std::move(environment.words);
@@ -590,6 +612,9 @@ int LaunchCommand(absl::Span<const std::string> args, std::ostream& out, std::os
   const SignalDelay delay;
   const absl::StatusOr<RunFolder> folder = CreateRunFolder(*request);
   if (!folder.ok()) return Fail(err, folder.status(), kExitBadInput);
+  absl::StatusOr<LaunchRecord> record = LaunchRecord::Create(folder->path(), absl::Now());
+  if (!record.ok()) return Fail(err, record.status(), kExitBadInput);
+  if (absl::Status status = WriteJob(*request, *folder); !status.ok()) return Fail(err, status, kExitBadInput);
   request->plan.server_binary = *server;
   request->plan.worker_binary = *worker;
   request->plan.run_dir = folder->path();
@@ -625,8 +650,11 @@ int LaunchCommand(absl::Span<const std::string> args, std::ostream& out, std::os
     }
   }
   TakeBestModel(*request, *folder, err);
-  const LaunchResult result = RunJob(*request, err);
-  return Conclude(*request, *folder, result, out, err);
+  CommandResult result = Conclude(*request, *folder, RunJob(*request, err), out, err);
+  if (absl::Status status = record->End(result.exit_status, result.error.message()); !status.ok()) {
+    err << "warning: " << status.message() << "\n";
+  }
+  return result;
 }
 
 }  // namespace ballast

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "absl/strings/numbers.h"
@@ -17,6 +18,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "common/program/process.h"
+#include "common/run/launch_record.h"
 #include "common/run/summary.h"
 #include "common/storage/file.h"
 #include "gmock/gmock.h"
@@ -127,6 +129,49 @@ TEST_F(LaunchCommandTest, PrintsOnlyTheSummaryToTheOutputWithJson) {
   EXPECT_THAT(Read("err"), StartsWith("job small: async, servers 2, workers 2 with "));
   EXPECT_TRUE(std::filesystem::exists(folder_ + "/run/report.html"));
   EXPECT_TRUE(std::filesystem::exists(folder_ + "/run/logs/worker-1.log"));
+}
+
+TEST_F(LaunchCommandTest, PrintsOneJsonObjectOnFailureToo) {
+  Program("worker", "echo 'error: train.csv:3: want 5 columns, got 4'; exit 2");
+  EXPECT_EQ(Run("job.textproto --run-dir run --json"), 2);
+  const auto failed = nlohmann::json::parse(Read("out"));
+  EXPECT_THAT(std::string(failed["error"]), HasSubstr("ended with status 2: train.csv:3: want 5 columns, got 4"));
+  EXPECT_EQ(failed["reason"], "INVALID_ARGUMENT");
+  EXPECT_EQ(failed["exit_code"], 2);
+  EXPECT_EQ(Run("job.textproto --sevrers 2 --json"), 2);
+  EXPECT_EQ(nlohmann::json::parse(Read("out"))["error"], "unknown flag --sevrers; did you mean \"--servers\"?");
+}
+
+TEST_F(LaunchCommandTest, RecordsHowItEndedInItsRunDirectory) {
+  Program("worker", "echo 'error: no memory'; exit 1");
+  EXPECT_EQ(Run("job.textproto --run-dir failed --max-restarts 0"), 1);
+  const auto failed = LaunchRecord::Read(folder_ + "/failed");
+  ASSERT_TRUE(failed.ok()) << failed.status();
+  EXPECT_FALSE(failed->running);
+  EXPECT_EQ(failed->exit_status, 1);
+  EXPECT_THAT(failed->error, HasSubstr("no memory"));
+  Write("ready.json", SummaryToJson({.job = "small"}) + "\n");
+  Program("worker", "cp ready.json \"$run_dir/summary.json\"; exit 0");
+  EXPECT_EQ(Run("job.textproto --run-dir good"), 0) << Read("err");
+  EXPECT_EQ(LaunchRecord::Read(folder_ + "/good")->exit_status, 0);
+}
+
+TEST_F(LaunchCommandTest, RefusesADirectoryInWhichAnotherLaunchRuns) {
+  Program("worker", R"(
+trap 'exit 130' TERM
+echo ready > $PIPE
+while :; do tail -f /dev/null & wait; done
+)");
+  Process process = Start("job.textproto --run-dir run");
+  ASSERT_EQ(NextLine(), "ready");
+  const std::string job = Read("run/job.textproto");
+  EXPECT_TRUE(LaunchRecord::Read(folder_ + "/run")->running);
+  EXPECT_EQ(Run("job.textproto --mode async --run-dir run"), 2);
+  EXPECT_THAT(Read("err"), HasSubstr("run directory run: another launch is running in it"));
+  EXPECT_EQ(Read("run/job.textproto"), job);
+  process.Signal(SIGTERM);
+  EXPECT_EQ(Wait(process).number, 130);
+  EXPECT_EQ(LaunchRecord::Read(folder_ + "/run")->exit_status, 130);
 }
 
 TEST_F(LaunchCommandTest, TellsWorkersWhatIsOtherwiseThanInTheJobFile) {

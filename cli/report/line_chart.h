@@ -50,7 +50,7 @@ struct ChartPoint {
 // One line of a chart.
 struct ChartSeries {
   std::string name;
-  // 1 to 4; the style sheet defines the colors. Series of the same color are shown and hidden together.
+  // 1 to 8; the style sheet defines the colors. Series of the same color are shown and hidden together.
   int color = 1;
   // Draws a thin line in the background, without a legend; the most extreme 1% of its points do not stretch the axis.
   bool faint = false;

@@ -3,19 +3,16 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "cli/command/command.h"
 #include "cli/report/report_assets.h"
 #include "cli/report/report_sections.h"
 #include "common/run/metrics.h"
 #include "common/run/run_folder.h"
 #include "common/storage/file.h"
-#include "common/text/json_fields.h"
 #include "common/text/number_text.h"
 
 namespace ballast {
@@ -118,29 +115,6 @@ std::string Figure(absl::string_view name, absl::string_view value, absl::string
   return absl::StrCat("<div><dt>", name, "</dt><dd>", value, "</dd><dd class=\"more\">", more, "</dd></div>\n");
 }
 
-// Returns the part of a summary that can be computed from the metrics.
-Summary SummaryOf(const ReportContent& content, const std::vector<EpochRow>& rows) {
-  if (content.summary.has_value()) return *content.summary;
-  Summary summary;
-  summary.train_loss = std::nan("");
-  for (const EpochRow& row : rows) {
-    summary.steps = std::max(summary.steps, row.step);
-    summary.seconds += row.seconds;
-    if (row.train_loss.has_value()) {
-      summary.train_loss = *row.train_loss;
-      summary.train_loss_epoch = row.epoch;
-    }
-    if (row.test_loss.has_value()) summary.test_loss = row.test_loss;
-    if (row.test_accuracy.has_value()) summary.test_accuracy = row.test_accuracy;
-    if (row.test_loss.has_value()) summary.epochs = row.epoch;
-  }
-  if (!content.metrics.train.empty()) {
-    summary.examples = content.metrics.train.back().examples;
-    if (summary.seconds > 0) summary.samples_per_second = summary.examples / summary.seconds;
-  }
-  return summary;
-}
-
 std::string BestEpoch(const std::vector<EpochRow>& rows) {
   const auto best = std::ranges::find(rows, true, &EpochRow::best);
   if (best == rows.end()) return "";
@@ -153,7 +127,7 @@ std::string EpochText(int64_t epoch) { return epoch == 0 ? "the last epoch" : ab
 
 std::string Figures(const ReportContent& content, const std::vector<EpochRow>& rows) {
   if (!content.summary.has_value() && rows.empty()) return "";
-  const Summary summary = SummaryOf(content, rows);
+  const Summary summary = content.summary.has_value() ? *content.summary : SummarizeMetrics(content.metrics);
   std::string html = "<dl class=\"figures\">\n";
   if (summary.test_accuracy.has_value()) {
     absl::StrAppend(&html, Figure("Test accuracy", PercentText(*summary.test_accuracy), BestEpoch(rows)));
@@ -203,39 +177,28 @@ absl::Status TakeIfFound(absl::StatusOr<T> content, To& to) {
   return absl::IsNotFound(content.status()) ? absl::OkStatus() : content.status();
 }
 
-constexpr char kUsage[] =
-    "usage: ballast plot RUN_DIR [--json]\n"
-    "\n"
-    "Writes RUN_DIR/report.html from the run's metrics.jsonl and summary.json, and prints its path. Also works\n"
-    "during the run.\n"
-    "\n"
-    "  --json   Print one JSON object with run_dir and report instead.\n"
-    "  --help   Show this help.\n";
-
-int UsageError(std::ostream& err, const std::string& message) {
-  err << kUsage << "error: " << message << "\n";
-  return kExitBadInput;
-}
-
-bool IsBadInput(const absl::Status& status) { return absl::IsNotFound(status) || absl::IsInvalidArgument(status); }
-
 }  // namespace
 
-std::string RenderReport(const ReportContent& content) {
-  const std::vector<EpochRow> rows = EpochRows(content.metrics);
+std::string RenderPage(const std::string& title, const std::string& body) {
   return absl::StrCat(
       "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n",
       "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; "
       "script-src 'unsafe-inline'; img-src data:\">\n",
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<link rel=\"icon\" href=\"data:,\">\n",
-      "<title>", HtmlText(Title(content)), " · Ballast</title>\n<style>\n", kReportCss,
-      "</style>\n</head>\n<body>\n<main>\n", Header(content), Notes(content), Figures(content, rows),
-      Charts(content.metrics, content.summary), content.summary.has_value() ? RenderExchangeCard(*content.summary) : "",
-      RenderEpochTable(rows), JobText(content.job_text), Footer(content), "</main>\n<script>\n", kReportJs,
-      "</script>\n</body>\n</html>\n");
+      "<title>", HtmlText(title), " · Ballast</title>\n<style>\n", kReportCss, "</style>\n</head>\n<body>\n<main>\n",
+      body, "</main>\n<script>\n", kReportJs, "</script>\n</body>\n</html>\n");
 }
 
-absl::Status WriteReport(const std::string& run_dir) {
+std::string RenderReport(const ReportContent& content) {
+  const std::vector<EpochRow> rows = EpochRows(content.metrics);
+  return RenderPage(
+      Title(content),
+      absl::StrCat(Header(content), Notes(content), Figures(content, rows), Charts(content.metrics, content.summary),
+                   content.summary.has_value() ? RenderExchangeCard(*content.summary) : "", RenderEpochTable(rows),
+                   JobText(content.job_text), Footer(content)));
+}
+
+absl::Status WriteReport(const std::string& run_dir, const std::string& path) {
   const RunFolder folder(run_dir);
   ReportContent content;
   content.run_dir = folder.path();
@@ -249,39 +212,7 @@ absl::Status WriteReport(const std::string& run_dir) {
   status.Update(TakeIfFound(std::move(summary), content.summary));
   status.Update(TakeIfFound(ReadFile(folder.job()), content.job_text));
   if (!status.ok()) return status;
-  return WriteFileAtomically(folder.report(), {RenderReport(content)});
-}
-
-// `ballast plot RUN_DIR [--json]`: writes the run's report.html and prints its path. Returns 1 if the report cannot be
-// written, 2 for bad arguments or a directory without a run; the last line on `err` says why.
-int PlotCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err) {
-  std::string run_dir;
-  bool json = false;
-  bool only_paths = false;
-  for (const std::string& arg : args) {
-    if (!only_paths && arg == "--help") {
-      out << kUsage;
-      return kExitSuccess;
-    }
-    if (!only_paths && arg == "--json") {
-      json = true;
-    } else if (!only_paths && arg == "--") {
-      only_paths = true;
-    } else if (!only_paths && absl::StartsWith(arg, "-")) {
-      return UsageError(err, absl::StrCat("plot: unknown option ", arg, ", want --json or --help"));
-    } else if (!run_dir.empty()) {
-      return UsageError(err, absl::StrCat("plot: got a second RUN_DIR \"", arg, "\", want one"));
-    } else {
-      run_dir = arg;
-    }
-  }
-  if (run_dir.empty()) return UsageError(err, "plot: RUN_DIR is missing");
-  if (const absl::Status status = WriteReport(run_dir); !status.ok()) {
-    return Fail(err, status, IsBadInput(status) ? kExitBadInput : kExitFailure);
-  }
-  const RunFolder folder(run_dir);
-  out << (json ? JsonLine({{"run_dir", folder.path()}, {"report", folder.report()}}) : folder.report()) << "\n";
-  return kExitSuccess;
+  return WriteFileAtomically(path.empty() ? folder.report() : path, {RenderReport(content)});
 }
 
 }  // namespace ballast

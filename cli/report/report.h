@@ -24,8 +24,13 @@ struct ReportContent {
 // sources. Any part of the content may be missing; all text is escaped.
 std::string RenderReport(const ReportContent& content);
 
-// Reads a run's files in run_dir and atomically writes report.html there. May be repeated, also during the run.
-// NOT_FOUND if run_dir contains neither metrics.jsonl nor summary.json, INVALID_ARGUMENT if summary.json is damaged.
-absl::Status WriteReport(const std::string& run_dir);
+// Returns a self-contained HTML page with this body: style and script are inline, and its security policy forbids other
+// sources.
+std::string RenderPage(const std::string& title, const std::string& body);
+
+// Reads a run's files in run_dir and atomically writes the report to `path`; empty: report.html in run_dir. May be
+// repeated, also during the run. NOT_FOUND if run_dir contains neither metrics.jsonl nor summary.json, INVALID_ARGUMENT
+// if summary.json is damaged.
+absl::Status WriteReport(const std::string& run_dir, const std::string& path = "");
 
 }  // namespace ballast

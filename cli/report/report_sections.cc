@@ -231,6 +231,28 @@ std::vector<EpochRow> EpochRows(const Metrics& metrics) {
   return rows;
 }
 
+Summary SummarizeMetrics(const Metrics& metrics) {
+  Summary summary;
+  summary.train_loss = std::nan("");
+  for (const EpochRow& row : EpochRows(metrics)) {
+    summary.steps = std::max(summary.steps, row.step);
+    summary.seconds += row.seconds;
+    if (row.train_loss.has_value()) {
+      summary.train_loss = *row.train_loss;
+      summary.train_loss_epoch = row.epoch;
+    }
+    if (row.test_loss.has_value()) summary.test_loss = row.test_loss;
+    if (row.test_accuracy.has_value()) summary.test_accuracy = row.test_accuracy;
+    // An epoch has ended if it was tested, or if the next one has begun.
+    summary.epochs = std::max(summary.epochs, row.test_loss.has_value() ? row.epoch : row.epoch - 1);
+  }
+  if (!metrics.train.empty()) {
+    summary.examples = metrics.train.back().examples;
+    if (summary.seconds > 0) summary.samples_per_second = summary.examples / summary.seconds;
+  }
+  return summary;
+}
+
 std::string RenderEpochTable(const std::vector<EpochRow>& rows) {
   if (rows.empty()) return "";
   const bool tested = std::ranges::any_of(rows, [](const EpochRow& row) { return row.test_loss.has_value(); });

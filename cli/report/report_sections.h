@@ -39,6 +39,9 @@ struct EpochRow {
 // Returns the rows in the order of epochs.
 std::vector<EpochRow> EpochRows(const Metrics& metrics);
 
+// Returns the part of a summary that the metrics tell; the losses are those of the last epoch that has any.
+Summary SummarizeMetrics(const Metrics& metrics);
+
 // Returns a <section> with the table, in which the best test accuracy is marked; empty if there are no rows.
 std::string RenderEpochTable(const std::vector<EpochRow>& rows);
 

@@ -273,11 +273,29 @@ TEST_F(PlotCommandTest, HelpGoesToStandardOutput) {
 TEST_F(PlotCommandTest, WrongArgumentsAreExitCodeTwoAndNamed) {
   EXPECT_EQ(Run({}), 2);
   EXPECT_THAT(err_.str(), EndsWith("error: plot: RUN_DIR is missing\n"));
-  EXPECT_EQ(Run({"a", "b"}), 2);
-  EXPECT_THAT(err_.str(), EndsWith("error: plot: got a second RUN_DIR \"b\", want one\n"));
   EXPECT_EQ(Run({"--jsn", "a"}), 2);
-  EXPECT_THAT(err_.str(), EndsWith("error: plot: unknown option --jsn, want --json or --help\n"));
+  EXPECT_THAT(err_.str(), EndsWith("error: unknown flag --jsn; did you mean \"--json\"?\n"));
   EXPECT_EQ(out_.str(), "");
+}
+
+TEST_F(PlotCommandTest, ComparesSeveralRunsInTheFileThatIsNamed) {
+  const RunFolder one = NewRun("one"), two = NewRun("two");
+  const std::string path = ::testing::TempDir() + "/compared.html";
+  EXPECT_EQ(Run({one.path(), two.path(), "/nonexistent/run", "--out", path}), 0) << err_.str();
+  EXPECT_EQ(out_.str(), path + "\n");
+  EXPECT_THAT(err_.str(), HasSubstr("skipped: run directory /nonexistent/run: "));
+  EXPECT_THAT(ReadFile(path).value_or(""), HasSubstr("<td>plot_two</td>"));
+}
+
+TEST_F(PlotCommandTest, WritesOneReportToTheFileThatIsNamed) {
+  const std::string path = ::testing::TempDir() + "/single.html";
+  EXPECT_EQ(Run({NewRun("single").path(), "--out=" + path}), 0) << err_.str();
+  EXPECT_THAT(ReadFile(path).value_or(""), HasSubstr("<h1>plot_single</h1>"));
+}
+
+TEST_F(PlotCommandTest, SeveralDirectoriesWithoutARunAreExitCodeTwo) {
+  EXPECT_EQ(Run({"/nonexistent/a", "/nonexistent/b", "--out", ::testing::TempDir() + "/none.html"}), 2);
+  EXPECT_THAT(err_.str(), HasSubstr("no run can be compared; run directory /nonexistent/a: "));
 }
 
 TEST_F(PlotCommandTest, FolderWithoutARunIsExitCodeTwo) {

@@ -30,6 +30,8 @@ class RunFolder {
   std::string report() const { return path_ + "/report.html"; }
   // The resolved job, as a job file.
   std::string job() const { return path_ + "/job.textproto"; }
+  // The state of the launch; see LaunchRecord.
+  std::string launch() const { return path_ + "/launch.json"; }
 
  private:
   std::string path_;

@@ -93,8 +93,8 @@ def pull(stub, slices):
 def parse_flags():
     parser = argparse.ArgumentParser(description="Pushes to and pulls from a ballast_server.")
     parser.add_argument("address", metavar="HOST:PORT")
-    for flag in ("--tls_ca", "--tls_cert", "--tls_key", "--token_file"):
-        parser.add_argument(flag, metavar="FILE")
+    for flag in ("tls_ca", "tls_cert", "tls_key", "token_file"):
+        parser.add_argument(f"--{flag}", "--" + flag.replace("_", "-"), metavar="FILE")
     return parser.parse_args()
 
 
