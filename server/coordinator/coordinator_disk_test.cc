@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A coordinator whose disk blocks, and one whose process was stopped.
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -54,9 +55,10 @@ class CoordinatorDiskTest : public Test {
   bool Told(const Membership::Id& id) {
     const absl::StatusOr<Coordinator::HeartbeatReply> reply = coordinator_->Heartbeat(id);
     EXPECT_TRUE(reply.ok()) << reply.status();
-    bool told = false;
-    coordinator_->AwaitSaved(reply->change, [&told](const absl::Status& status) { told = status.ok(); });
-    return told;
+    // Shared, because a call that waits for the disk comes after this function.
+    const auto told = std::make_shared<std::atomic<bool>>(false);
+    coordinator_->AwaitSaved(reply->change, [told](const absl::Status& status) { *told = status.ok(); });
+    return *told;
   }
 
   // All members send heartbeats every half second.
