@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_format.h"
 #include "cli/command/command.h"
-#include "common/job/job_defaults.h"
 #include "common/job/job_source.h"
 #include "common/program/arguments.h"
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -36,7 +37,7 @@ TEST_F(JobCommandTest, PrintsTheJobThatWouldRun) {
   ASSERT_TRUE(job.ok()) << job.status();
   EXPECT_EQ(job->training().epochs(), 5);
   EXPECT_EQ(job->training().wait_seconds(), 60);
-  EXPECT_EQ(job->data().train().csv().path(), ::testing::TempDir() + "/train.csv");
+  EXPECT_EQ(job->data().train().csv().path(), std::filesystem::path(path_).replace_filename("train.csv"));
 }
 
 TEST_F(JobCommandTest, RefusesWhatLaunchRefuses) {

@@ -164,6 +164,7 @@ TEST_F(LaunchFailureTest, RefusesTruncatedGzipData) {
   ASSERT_EQ(gzwrite(file, idx.data(), idx.size()), idx.size());
   gzclose(file);
   std::filesystem::resize_file(Path("images.gz"), 100);
+  Write("labels.gz", "");
   EXPECT_THAT(FailWith(2), HasSubstr("images.gz: truncated: the file ends at byte 100 "));
 }
 

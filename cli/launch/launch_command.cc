@@ -33,7 +33,6 @@
 #include "cli/report/report.h"
 #include "cli/report/run_catalog.h"
 #include "common/job/job_config.h"
-#include "common/job/job_defaults.h"
 #include "common/job/job_fields.h"
 #include "common/job/job_file.h"
 #include "common/job/job_overrides.h"
@@ -602,6 +601,9 @@ CommandResult LaunchCommand(absl::Span<const std::string> args, std::ostream& ou
   if (arguments->help()) {
     out << kUsage << DescribeFlags(Flags());
     return kExitSuccess;
+  }
+  if (arguments->positional() == std::vector<std::string>{"-"} && isatty(STDIN_FILENO) == 1) {
+    err << "reading the job from standard input; Ctrl-D ends it" << std::endl;
   }
   absl::StatusOr<Request> request = ReadRequest(*arguments);
   if (!request.ok()) return Fail(err, request.status(), kExitBadInput);

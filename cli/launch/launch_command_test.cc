@@ -232,7 +232,7 @@ TEST_F(LaunchCommandTest, ReadsTheJobFromStandardInput) {
   Program("worker", "exit 1");
   EXPECT_EQ(Run("- --run-dir run < job.textproto"), 1);
   EXPECT_THAT(Read("run/job.textproto"), StartsWith("# Written by ballast launch: standard input. Paths"));
-  EXPECT_THAT(Read("run/job.textproto"), HasSubstr(folder_ + "/train.csv\"\n"));
+  EXPECT_THAT(Read("run/job.textproto"), HasSubstr("/ReadsTheJobFromStandardInput/train.csv\"\n"));
 }
 
 TEST_F(LaunchCommandTest, AVariableOfTheEnvironmentActsAsTheFlagAndNothingElseReachesTheProcesses) {

@@ -33,6 +33,8 @@ using google::protobuf::TextFormat;
 
 // Elements of a repeated field that suggestions look at.
 constexpr int kMaxElements = 64;
+// Limit on the names of a path; no valid job is as deep.
+constexpr size_t kMaxDepth = 32;
 
 // One field between the dots of a path.
 struct PathPart {
@@ -58,6 +60,10 @@ absl::StatusOr<std::vector<PathPart>> SplitPath(absl::string_view path) {
           "got the path \"", path, "\", want names with dots between them, such as model.layers[0].dense.units"));
     }
     parts.push_back(std::move(part));
+    if (parts.size() > kMaxDepth) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("got the path \"", path.substr(0, 80), "...\", want at most ", kMaxDepth, " names"));
+    }
   }
   return parts;
 }

@@ -114,6 +114,14 @@ TEST(SetFieldTest, NamesPathGotAndWant) {
   }
 }
 
+TEST(SetFieldTest, RefusesAPathThatIsDeeperThanAnyJob) {
+  std::string path = "model";
+  for (int i = 0; i < 10000; ++i) path += ".layers[+].residual";
+  v1::Job job;
+  EXPECT_EQ(SetField(job, path + "={}").status().message(),
+            "got the path \"" + path.substr(0, 80) + "...\", want at most 32 names");
+}
+
 TEST(FindNearestFieldTest, PrefersExactNamesThenWhatTheJobHas) {
   EXPECT_EQ(FindNearestField(Job(), "learning-rate").path, "optimizer.adam.learning_rate");
   EXPECT_EQ(FindNearestField(v1::Job(), "learning_rate").path, "optimizer.sgd.learning_rate");

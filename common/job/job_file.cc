@@ -1,26 +1,95 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/job/job_file.h"
 
-#include <google/protobuf/text_format.h>
+#include <google/protobuf/io/tokenizer.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
-#include <memory>
+#include <fstream>
 #include <system_error>
 #include <vector>
 
+#include "absl/memory/memory.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "ballast/v1/limits.pb.h"
-#include "common/job/job_text.h"
+#include "common/job/job_file_checker.h"
 #include "common/storage/file.h"
 
 namespace ballast {
 namespace {
 
+using google::protobuf::Descriptor;
 using google::protobuf::FieldDescriptor;
 using google::protobuf::TextFormat;
+
+constexpr size_t kMaxFileBytes = 4 << 20;
+constexpr size_t kMaxReported = 5;
+
+class ErrorList : public google::protobuf::io::ErrorCollector {
+ public:
+  void AddError(int line, int column, const std::string& message) override {
+    errors_.push_back({line + 1, column + 1, message});
+  }
+  const std::vector<TextError>& errors() const { return errors_; }
+
+ private:
+  std::vector<TextError> errors_;
+};
+
+absl::Status ToStatus(absl::string_view file_name, const std::vector<TextError>& errors) {
+  std::string text;
+  const size_t shown = std::min(errors.size(), kMaxReported);
+  for (size_t i = 0; i < shown; ++i) {
+    const TextError& error = errors[i];
+    absl::StrAppend(&text, i == 0 ? "" : "\n", file_name, ":", error.line, ":", error.column, ": ", error.message);
+  }
+  if (shown < errors.size()) absl::StrAppend(&text, "\nand ", errors.size() - shown, " more");
+  return absl::InvalidArgumentError(text);
+}
+
+absl::StatusOr<std::string> ReadAll() {
+  std::string text;
+  char bytes[1 << 16];
+  ssize_t got = 0;
+  while (text.size() <= kMaxFileBytes && (got = read(STDIN_FILENO, bytes, sizeof(bytes))) != 0) {
+    if (got > 0) text.append(bytes, got);
+    if (got < 0 && errno != EINTR) return absl::ErrnoToStatus(errno, "cannot read the job from standard input");
+  }
+  return text;
+}
+
+absl::StatusOr<std::string> ReadRegularFile(const std::string& path) {
+  struct stat status;
+  if (stat(path.c_str(), &status) != 0) {
+    const int error = errno;
+    const std::string text = absl::StrCat("job file ", path, ": ", std::strerror(error));
+    return error == ENOENT || error == ENOTDIR ? absl::NotFoundError(text) : absl::InvalidArgumentError(text);
+  }
+  // A pipe or device might never end.
+  if (!S_ISREG(status.st_mode)) {
+    return absl::InvalidArgumentError(absl::StrCat("job file ", path, " is not a regular file"));
+  }
+  if (status.st_size > kMaxFileBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("job file ", path, " has ", status.st_size, " bytes, want at most ", kMaxFileBytes));
+  }
+  std::ifstream file(path, std::ios::binary);
+  std::string text(status.st_size, '\0');
+  file.read(text.data(), text.size());
+  if (!file && !file.eof()) {
+    return absl::InvalidArgumentError(absl::StrCat("job file ", path, " cannot be read"));
+  }
+  text.resize(file.gcount());
+  return text;
+}
 
 // The job of a text, if it is valid.
 absl::StatusOr<v1::Job> Validated(const absl::StatusOr<std::unique_ptr<JobText>>& text) {
@@ -34,6 +103,53 @@ absl::StatusOr<v1::Job> Validated(const absl::StatusOr<std::unique_ptr<JobText>>
 }
 
 }  // namespace
+
+absl::StatusOr<std::unique_ptr<JobText>> JobText::ReadFile(const std::string& path) {
+  const absl::StatusOr<std::string> text = ReadRegularFile(path);
+  return text.ok() ? Parse(*text, path) : text.status();
+}
+
+absl::StatusOr<std::unique_ptr<JobText>> JobText::ReadStandardInput() {
+  const absl::StatusOr<std::string> text = ReadAll();
+  return text.ok() ? Parse(*text, "standard input") : text.status();
+}
+
+absl::StatusOr<std::unique_ptr<JobText>> JobText::Parse(absl::string_view text, absl::string_view name) {
+  if (text.size() > kMaxFileBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, ": has ", text.size(), " bytes, want at most ", kMaxFileBytes));
+  }
+  const std::vector<TextError> faults = CheckMessageText(text, *v1::Job::descriptor(), "the job");
+  if (!faults.empty()) return ToStatus(name, faults);
+  auto parsed = absl::WrapUnique(new JobText(name));
+  ErrorList errors;
+  TextFormat::Parser parser;
+  parser.RecordErrorsTo(&errors);
+  parser.WriteLocationsTo(&parsed->places_);
+  if (!parser.ParseFromString(std::string(text), &parsed->job_)) return ToStatus(name, errors.errors());
+  return parsed;
+}
+
+JobText::Place JobText::Find(absl::string_view fault) const {
+  Place place{0, absl::StrCat(name_, ": ")};
+  const Descriptor* type = v1::Job::descriptor();
+  const TextFormat::ParseInfoTree* tree = &places_;
+  const absl::string_view path = fault.substr(0, fault.find_first_of(" :"));
+  for (absl::string_view part : absl::StrSplit(path, '.')) {
+    const std::vector<std::string> name_and_index = absl::StrSplit(part, absl::ByAnyChar("[]"));
+    const FieldDescriptor* field = type->FindFieldByName(name_and_index[0]);
+    int index = field != nullptr && field->is_repeated() ? 0 : -1;
+    if (field == nullptr || (name_and_index.size() > 1 && !absl::SimpleAtoi(name_and_index[1], &index))) break;
+    const TextFormat::ParseLocation at = tree->GetLocation(field, index);
+    if (at.line < 0) break;
+    ++place.depth;
+    place.text = absl::StrCat(name_, ":", at.line + 1, ":", at.column + 1, ": ");
+    type = field->message_type();
+    tree = type == nullptr ? nullptr : tree->GetTreeForNested(field, index);
+    if (tree == nullptr) break;
+  }
+  return place;
+}
 
 absl::StatusOr<v1::Job> LoadJob(const std::string& path) { return Validated(JobText::ReadFile(path)); }
 

@@ -32,6 +32,12 @@ struct JobSource {
 // that are for the same field; NOT_FOUND if a file does not exist.
 absl::StatusOr<v1::Job> ResolveJob(const JobSource& source, uint32_t workers);
 
+// Returns the job with the defaults that job.proto and tensor.proto state, so that a reader sees what runs: numbers of
+// the messages that the job has (their Limits.zero), encodings, strides and initializers. The result trains to the same
+// bits. Leaves out the optimizers' optional constants, whose defaults are more precise than a float, and the names of
+// layers. Once more changes nothing.
+v1::Job WithDefaults(v1::Job job);
+
 // Returns all but the path as command-line words: {"--set", "training.epochs=3", "--mode", "async"}.
 std::vector<std::string> ToFlags(const JobSource& source);
 
