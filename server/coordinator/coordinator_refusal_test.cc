@@ -39,7 +39,7 @@ class RefusalTest : public testing::Test {
     ExpectRefused(what + " reports", [&] {
       v1::WorkerProgress progress;
       progress.set_step(7);
-      progress.set_examples(8);
+      progress.mutable_work()->set_examples(8);
       v1::Evaluation evaluation;
       evaluation.set_step(7);
       return coordinator_->ReportProgress(id, progress, &evaluation).status();

@@ -123,7 +123,7 @@ TEST_F(SavedCoordinatorTest, AfterARestartOfServer0MembersAndLeasesGoOn) {
   first_.AcquireLease(worker0_, {}, absl::Seconds(1), [&](auto grant) { held = grant->lease->id; });
   v1::WorkerProgress progress;
   progress.set_step(1);
-  progress.set_examples(10);
+  progress.mutable_work()->set_examples(10);
   ASSERT_TRUE(first_.ReportProgress(worker0_, progress, nullptr).ok());
   Restart();
   EXPECT_TRUE(restarted_->Heartbeat(worker0_).ok());

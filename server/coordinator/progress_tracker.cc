@@ -38,7 +38,8 @@ void ProgressTracker::Report(uint32_t rank, uint64_t incarnation, const v1::Work
   }
   const v1::Work& work = progress.work();
   // A retry, because the response was lost: no two reports took the same time to the last bit.
-  const bool again = work.seconds() > 0 && google::protobuf::util::MessageDifferencer::Equals(worker.last, progress);
+  const bool again = (work.seconds() > 0 || work.examples() > 0) &&
+                     google::protobuf::util::MessageDifferencer::Equals(worker.last, progress);
   if (again) return;
   worker.last = progress;
   worker.step = progress.step();
