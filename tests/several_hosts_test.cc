@@ -42,7 +42,9 @@ pid = open(f"{folder}/{host}.pid").read()
 with open(f"{folder}/{host}.shell", "w") as file:
     file.write(str(os.getpid()))
 enter = ["nsenter", "-t", pid, "-n", "-p", "-i", "-m", "--", "env", f"TMPDIR={folder}/{host}"]
-there = subprocess.Popen(enter + ["sh", "-c", sys.argv[2]], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+# Like another machine, not in the process group of the connection.
+there = subprocess.Popen(enter + ["sh", "-c", sys.argv[2]], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                         start_new_session=True)
 
 def feed():
     try:
@@ -217,6 +219,10 @@ TEST_F(SeveralHostsTest, ABrokenConnectionEndsTheProcessesOnItsHostAndTheyStartA
   ChildProcess launch =
       LaunchOn("10.78.0.3:2,localhost", {"--servers", "1", "--verbose", "--json", "--durability", "wal"});
   ASSERT_TRUE(launch.AwaitOutput(kUnderWay)) << launch.output();
+  // The first line of metrics has arrived.
+  for (int epoch = 2; !absl::StrContains(Read("run/metrics.jsonl"), "\"test\",\"epoch\":1,"); ++epoch) {
+    ASSERT_TRUE(launch.AwaitOutput(absl::StrCat("epoch ", epoch, ": test loss"))) << launch.output();
+  }
   std::vector<Grandchild> processes;
   for (pid_t process : ProcessesOn(kTwo, "ballast_")) processes.emplace_back(process);
   ASSERT_EQ(processes.size(), 3u) << "a server and two workers";
@@ -229,20 +235,31 @@ TEST_F(SeveralHostsTest, ABrokenConnectionEndsTheProcessesOnItsHostAndTheyStartA
   EXPECT_THAT(metrics, HasSubstr("{\"kind\":\"test\",\"epoch\":300,")) << "of the second one";
 }
 
-TEST_F(SeveralHostsTest, AServerReturnsWithItsLogFromItsOwnHost) {
+TEST_F(SeveralHostsTest, AKilledAgentLeavesNothingBehind) {
   WriteEndlessJob();
+  ChildProcess launch = LaunchOn("localhost,10.78.0.3", {"--verbose"});
+  ASSERT_TRUE(launch.AwaitOutput(kUnderWay)) << launch.output();
+  const std::vector<pid_t> agents = ProcessesOn(kTwo, "host-agent");
+  ASSERT_EQ(agents.size(), 2u) << "the agent, and the process that outlives it";
+  kill(agents[0], SIGKILL);
+  ASSERT_TRUE(launch.AwaitOutput("was lost with the connection to its host; restarting it")) << launch.output();
+  ASSERT_TRUE(launch.AwaitOutput("worker 1 has rejoined")) << launch.output();
+  Interrupt(launch);
+}
+
+TEST_F(SeveralHostsTest, AServerReturnsWithItsLogFromItsOwnHost) {
+  WriteJob({{"epochs: 3", "epochs: 300"}});
   // The host has a run directory of its own.
   std::filesystem::create_directories(Path("runs"));
   On(kTwo, absl::StrCat("mount -t tmpfs tmpfs ", Path("runs")));
   ChildProcess launch =
-      LaunchOn("localhost:2,10.78.0.3:0", {"--servers", "2", "--durability", "wal", "--verbose"}, "runs/wal");
+      LaunchOn("localhost:2,10.78.0.3:0", {"--servers", "2", "--durability", "wal", "--verbose", "--json"}, "runs/wal");
   ASSERT_TRUE(launch.AwaitOutput(kUnderWay)) << launch.output();
   const std::vector<pid_t> servers = ProcessesOn(kTwo, "ballast_server");
   ASSERT_EQ(servers.size(), 1u);
   kill(servers[0], SIGKILL);
-  ASSERT_TRUE(launch.AwaitOutput("server 1 recovered its shard")) << launch.output();
-  Interrupt(launch);
-  EXPECT_EQ(ReadSummary(Path("runs/wal/summary.json")).value().pushes_lost, 0);
+  EXPECT_EQ(Finish(launch).pushes_lost, 0);
+  EXPECT_THAT(launch.output(), HasSubstr("server 1 recovered its shard"));
   On(kTwo, absl::StrCat("umount ", Path("runs")));
 }
 

@@ -18,6 +18,7 @@
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "cli/command/command.h"
+#include "cli/hosts/guarded_directory.h"
 #include "common/storage/file.h"
 
 namespace ballast {
@@ -32,32 +33,12 @@ constexpr size_t kMaxUnsent = 16 << 20;
 // Exit status of a process that could not be started, as a shell reports it.
 constexpr int kExitNotStarted = 127;
 
-// Owns a directory, and removes it.
-class TemporaryDirectory {
- public:
-  static absl::StatusOr<std::unique_ptr<TemporaryDirectory>> Create() {
-    const char* parent = std::getenv("TMPDIR");
-    std::string path = absl::StrCat(parent == nullptr || *parent != '/' ? "/tmp" : parent, "/ballast-XXXXXX");
-    if (mkdtemp(path.data()) != nullptr) return std::unique_ptr<TemporaryDirectory>(new TemporaryDirectory(path));
-    return absl::ErrnoToStatus(errno, absl::StrCat("cannot create the directory ", path));
-  }
-  ~TemporaryDirectory() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  const std::string& path() const { return path_; }
-
- private:
-  explicit TemporaryDirectory(std::string path) : path_(std::move(path)) {}
-  const std::string path_;
-};
-
 }  // namespace
 
 absl::Status HostAgent::Run(int in, int out) {
   signal(SIGPIPE, SIG_IGN);
   for (int descriptor : {in, out}) fcntl(descriptor, F_SETFL, fcntl(descriptor, F_GETFL) | O_NONBLOCK);
-  const absl::StatusOr<std::unique_ptr<TemporaryDirectory>> directory = TemporaryDirectory::Create();
+  const absl::StatusOr<std::unique_ptr<GuardedDirectory>> directory = GuardedDirectory::Create();
   if (!directory.ok()) return directory.status();
   // The processes end before their directory is removed.
   HostAgent agent(in, out, (*directory)->path());

@@ -13,26 +13,11 @@
 #include "cli/hosts/frame_channel.h"
 #include "cli/hosts/host_agent.h"
 #include "cli/hosts/host_list.h"
+#include "cli/hosts/remote_shell.h"
 #include "cli/hosts/supervisor.h"
 #include "common/program/process.h"
 
 namespace ballast {
-
-// The remote shell and the program that it runs there.
-struct RemoteShell {
-  // Program and flags, such as {"ssh", "-p", "2222"}; the host and one word with the command follow.
-  std::vector<std::string> words = {"ssh"};
-  // Directory of the programs there; empty: that of `own_path`, or PATH.
-  std::string remote_bin;
-  // Path of this program.
-  std::string own_path;
-};
-
-// Returns the words that run the agent on the host. ssh must not ask questions and not wait for long.
-std::vector<std::string> AgentCommand(const RemoteShell& shell, const std::string& login);
-
-// Returns what a user can do about an error that ssh printed; empty if the text is not known.
-std::string ShellAdvice(absl::string_view error, const RemoteShell& shell, const std::string& login);
 
 // Owns the connection to the agent on another host: a remote shell whose input and output carry the messages of
 // host_agent.proto. Keeps the host's copy of some files of the run directory up to date, and receives those that the

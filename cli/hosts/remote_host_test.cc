@@ -22,7 +22,6 @@ namespace ballast {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
@@ -214,17 +213,6 @@ TEST_F(RemoteHostTest, SaysWhyAHostIsNotFit) {
     EXPECT_EQ(status.code(), bad.code) << status;
     EXPECT_THAT(std::string(status.message()), HasSubstr(bad.want));
   }
-}
-
-TEST(AgentCommandTest, LetsSshAskNothingAndTheUsersOptionsComeFirst) {
-  const std::vector<std::string> words =
-      AgentCommand({.words = {"/usr/bin/ssh", "-p", "2222"}, .own_path = "/it's/ballast"}, "me@b");
-  ASSERT_EQ(words.size(), 14u);
-  EXPECT_EQ(words[1], "-p");
-  EXPECT_THAT(words, ::testing::Contains("BatchMode=yes"));
-  EXPECT_EQ(words[12], "me@b");
-  EXPECT_THAT(words[13], StartsWith("exec /bin/sh -c 'if [ -x "));
-  EXPECT_THAT(AgentCommand({.words = {"rsh.sh"}, .own_path = "/b"}, "b"), ElementsAre("rsh.sh", "b", HasSubstr("/b")));
 }
 
 }  // namespace
