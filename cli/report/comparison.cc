@@ -136,13 +136,16 @@ std::vector<Column> Columns(const std::vector<ComparedRun>& runs) {
   for (const auto& [field, values] : JobDifferences(runs)) {
     if (++shown <= kMaxDifferences) columns.push_back({field, values});
   }
-  add("Servers", [](const ComparedRun& run) { return CountText(run.info.summary.servers); });
-  add("Workers", [](const ComparedRun& run) { return CountText(run.info.summary.workers); });
-  // A value that all runs have in common tells nothing.
-  std::erase_if(columns, [](const Column& column) {
-    return (column.name == "Servers" || column.name == "Workers") &&
-           std::ranges::all_of(column.cells, [&](const std::string& cell) { return cell == column.cells[0]; });
-  });
+  for (const auto& [name, field] : {std::pair("Servers", &Summary::servers), std::pair("Workers", &Summary::workers)}) {
+    // A run without a summary does not tell. A number that all runs have in common tells nothing.
+    std::set<int64_t> numbers;
+    for (const ComparedRun& run : runs) numbers.insert(run.info.summary.*field);
+    numbers.erase(0);
+    if (numbers.size() < 2) continue;
+    add(name, [field = field](const ComparedRun& run) {
+      return run.info.summary.*field == 0 ? kUnset : CountText(run.info.summary.*field);
+    });
+  }
   add("Epochs", [](const ComparedRun& run) { return EpochsText(run.info); });
   add("Train loss", [](const ComparedRun& run) {
     return run.info.summary.steps == 0 ? kUnset : ValueText(run.info.summary.train_loss);

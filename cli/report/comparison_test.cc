@@ -64,6 +64,9 @@ TEST(ComparisonTest, ShowsEachRunInEachChart) {
 TEST(ComparisonTest, TabulatesWhatDiffersAndTheResults) {
   std::vector<ComparedRun> runs = {Example("first", 0.1, 0.8), Example("<second>", 0.25, 0.9)};
   EXPECT_THAT(RenderComparison("x", runs), Not(HasSubstr("<th>Workers</th>")));
+  // The number is unknown without a summary.
+  runs[1].info.summary.workers = 0;
+  EXPECT_THAT(RenderComparison("x", runs), Not(HasSubstr("<th>Workers</th>")));
   runs[1].info.summary.workers = 4;
   const std::string html = RenderComparison("x", runs);
   EXPECT_THAT(html, HasSubstr("<th>Run</th><th>State</th><th>optimizer.sgd.learning_rate</th><th>Workers</th>"));
