@@ -97,9 +97,9 @@ INSTANTIATE_TEST_SUITE_P(Sizes, TrainingSizeTest,
 
 TEST_F(TrainingTest, LearnsATableWithText) {
   std::filesystem::copy_file("examples/fruit.csv", Path("fruit.csv"));
-  WriteExample("fruit.textproto", {{"epochs: 50", "epochs: 40"}});
+  WriteExample("fruit.textproto", {{"epochs: 50", "epochs: 60"}});
   const Summary summary = Learn({"--workers", "2"});
-  EXPECT_EQ(summary.examples, 40 * 24);
+  EXPECT_EQ(summary.examples, 60 * 24);
   EXPECT_EQ(summary.test_accuracy.value_or(0), 1);
   // 5 features, 16 units, 3 classes.
   EXPECT_EQ(summary.memory.weights, (5 * 16 + 16 + 16 * 3 + 3) * 4);

@@ -56,6 +56,7 @@ class Model : public TrainableModel {
   MemoryBytes Memory() const override { return buffers_->Memory(); }
   bool waits_for_loss() const override { return buffers_->waits_for_loss(); }
   bool classifies() const override { return chain_.loss->classifies(); }
+  int64_t outputs() const override { return chain_.ElementsOf(chain_.nodes.size()); }
   absl::Status CheckLabel(float label) const override { return chain_.loss->CheckLabel(label); }
 
   absl::Status SetParameter(size_t index, absl::Span<const float> values) override;
@@ -73,8 +74,6 @@ class Model : public TrainableModel {
   absl::StatusOr<BatchResult> Train(const BatchView& batch, StepHooks& hooks) override;
   absl::StatusOr<double> LossSum() override;
   absl::StatusOr<BatchResult> Evaluate(const BatchView& batch) override;
-  // Number of outputs of the last layer, which are the input of the loss.
-  int64_t outputs() const { return chain_.ElementsOf(chain_.nodes.size()); }
   // Computes the outputs, [examples, outputs()], from features, [examples, features], without dropout. INVALID_ARGUMENT
   // for spans of the wrong size or too many examples.
   absl::Status Predict(absl::Span<const float> features, absl::Span<float> outputs);

@@ -98,6 +98,8 @@ class TrainableModel {
   // Memory of the model on its devices, plus the devices' own workspace and staging memory.
   virtual MemoryBytes Memory() const = 0;
   virtual bool classifies() const = 0;
+  // Number of outputs of the last layer, which are the input of the loss.
+  virtual int64_t outputs() const = 0;
   // True if backward begins only after the host has read the loss. False if a device runs concurrently with the host,
   // because the device would be idle meanwhile.
   virtual bool waits_for_loss() const = 0;

@@ -11,6 +11,7 @@
 #include "common/job/job_overrides.h"
 #include "worker/data/datasets/example_values.h"
 #include "worker/data/datasets/job_data.h"
+#include "worker/data/datasets/table_schema.h"
 #include "worker/model/model.h"
 #include "worker/model/parallel/replicated_model.h"
 
@@ -90,9 +91,24 @@ absl::Status OpenModel(const v1::Job& job, TimelineRecorder* timeline, WorkerRes
   return absl::OkStatus();
 }
 
+// Checks that a model fits labels that are text.
+absl::Status CheckClasses(const TableSchema& schema, const TrainableModel& model) {
+  if (!schema.text_labels) return absl::OkStatus();
+  if (!model.classifies()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the labels are text, want a loss for classes: the data has ", ClassesText(schema)));
+  }
+  if (model.outputs() == static_cast<int64_t>(schema.classes.size())) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("the last layer has ", model.outputs(), " outputs, want ",
+                                                 schema.classes.size(), ": the data has ", ClassesText(schema)));
+}
+
 }  // namespace
 
 absl::Status CheckLabels(const Dataset& data, const TrainableModel& model) {
+  if (data.schema() != nullptr) {
+    if (absl::Status status = CheckClasses(*data.schema(), model); !status.ok()) return status;
+  }
   for (const PlacedLabel& label : data.ExtremeLabels()) {
     if (absl::Status status = model.CheckLabel(label.label); !status.ok()) {
       return absl::InvalidArgumentError(absl::StrCat(label.where, ": ", status.message()));

@@ -33,7 +33,8 @@ struct WorkerResources {
   int64_t max_batch = 0;
 };
 
-// INVALID_ARGUMENT names the file and the position of a label that the model refuses.
+// INVALID_ARGUMENT names the file and the position of a label that the model refuses, or the classes of a table if the
+// model has another number of outputs.
 absl::Status CheckLabels(const Dataset& data, const TrainableModel& model);
 
 // `job` is validated; relative paths in it are relative to `job_folder`. Opens the devices of `request` plus those that

@@ -8,6 +8,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "absl/strings/str_cat.h"
+
 namespace ballast {
 namespace {
 
@@ -76,7 +78,7 @@ TEST_F(WorkerResourcesTest, TheLargestBatchIsThatOfTrainingOrEvaluation) {
 TEST_F(WorkerResourcesTest, RefusesTestDataOfAnotherWidth) {
   const absl::Status status = Open(kDense, "3,4,5,1\n").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(status.message(), "test data has 3 features, want 2 as in the training data");
+  EXPECT_THAT(std::string(status.message()), HasSubstr("test.csv:1: has 4 columns, want 3 as in the training data"));
 }
 
 TEST_F(WorkerResourcesTest, ALabelThatTheModelRefusesIsNamedByItsFile) {
@@ -89,6 +91,35 @@ TEST_F(WorkerResourcesTest, ALabelThatTheModelRefusesIsNamedByItsFile) {
   EXPECT_EQ(train.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(train.message()), HasSubstr("train.csv"));
   EXPECT_THAT(std::string(train.message()), HasSubstr("label is 7"));
+}
+
+// Opens a job on the table of the guide, with a last layer of that many units.
+absl::StatusOr<WorkerResources> OpenFruit(int units, const std::string& loss) {
+  v1::Job job;
+  const std::string text = absl::StrCat(
+      "data { train { csv { path: 'fruit.csv' header: true label: 'fruit' text_labels: true categories: 'color' "
+      "ignore: 'stall' missing: MEAN } } test_share: 0.2 normalization { per_column: true } } "
+      "model { layers { dense { units: ",
+      units, " } } loss { ", loss, " {} } } training { batch_size: 8 }");
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &job)) << text;
+  return OpenWorkerResources(job, "examples", {.kind = "cpu"}, nullptr);
+}
+
+TEST_F(WorkerResourcesTest, TheLastLayerHasAnOutputForEachClassOfATable) {
+  const absl::StatusOr<WorkerResources> fits = OpenFruit(3, "softmax_cross_entropy");
+  ASSERT_TRUE(fits.ok()) << fits.status();
+  EXPECT_EQ(fits->train->size(), 24);
+  EXPECT_EQ(fits->test->size(), 6);
+  EXPECT_EQ(fits->model->outputs(), 3);
+  for (const int units : {2, 4}) {
+    EXPECT_EQ(OpenFruit(units, "softmax_cross_entropy").status(),
+              absl::InvalidArgumentError(absl::StrCat("the last layer has ", units,
+                                                      " outputs, want 3: the data has 3 "
+                                                      "classes: apple, lemon, melon")));
+  }
+  EXPECT_EQ(OpenFruit(1, "mean_squared_error").status(),
+            absl::InvalidArgumentError("the labels are text, want a loss for classes: the data has 3 classes: apple, "
+                                       "lemon, melon"));
 }
 
 TEST_F(WorkerResourcesTest, ADeviceThatIsNotThereIsRefusedWithItsLayer) {

@@ -16,6 +16,8 @@ namespace {
 
 using Kind = TableColumn::Kind;
 
+std::string ColumnsText(size_t count) { return absl::StrCat(count, count == 1 ? " column" : " columns"); }
+
 // Returns the indices of the columns that a text in the job file names: those of that name, or the one of that number.
 absl::StatusOr<std::vector<size_t>> FindColumns(const std::string& text, absl::string_view option,
                                                 const std::vector<std::string>& names, int64_t fields) {
@@ -122,7 +124,7 @@ absl::StatusOr<CsvLayout> MatchTableSchema(const TableSchema& schema, std::vecto
   const bool unlabeled = !by_name && labels_optional && fields + 1 == columns;
   if (!by_name && fields != columns && !unlabeled) {
     return absl::InvalidArgumentError(
-        absl::StrCat("has ", fields, " columns, want ", columns, " as in the training data"));
+        absl::StrCat("has ", ColumnsText(fields), ", want ", columns, " as in the training data"));
   }
   for (size_t i = 0; i < columns; ++i) {
     const TableColumn& column = schema.columns[i];
@@ -154,7 +156,8 @@ absl::Status DescribeCsvFault(const CsvFault& fault, const CsvLayout& layout, co
   if (fault.kind == CsvFault::kColumns) {
     const absl::StatusOr<std::vector<std::string>> texts = CsvTexts(row, layout.format.delimiter);
     if (!texts.ok()) return texts.status();
-    return absl::InvalidArgumentError(absl::StrCat("has ", texts->size(), " columns, want ", layout.columns.size()));
+    return absl::InvalidArgumentError(
+        absl::StrCat("has ", ColumnsText(texts->size()), ", want ", layout.columns.size()));
   }
   const bool label = fault.field == layout.label;
   const bool text = layout.format.fields[fault.field] == CsvFormat::Field::kText;

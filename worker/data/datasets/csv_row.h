@@ -12,7 +12,7 @@
 // The syntax of CSV: RFC 4180, with blanks around fields, and with any delimiter.
 namespace ballast {
 
-// How the fields of each row are read.
+// The kinds of the fields of each row.
 struct CsvFormat {
   enum class Field : uint8_t { kNumber, kText, kSkipped };
 
@@ -65,7 +65,7 @@ absl::StatusOr<std::vector<std::string>> CsvTexts(absl::string_view row, char de
 // Returns the error for CsvFault::kQuote in `what`.
 absl::Status BadQuotes(absl::string_view what, absl::string_view text);
 
-// As TextRows::RowEnd: a "\n" inside quotes ends no row.
+// A TextRows::RowEnd: a "\n" inside quotes ends no row.
 size_t CsvRowEnd(absl::string_view text, char delimiter);
 
 // Returns whether a field means that the value is missing.

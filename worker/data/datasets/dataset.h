@@ -51,7 +51,7 @@ class Dataset {
 absl::Status CheckRead(const Dataset& dataset, absl::Span<const uint64_t> indices, absl::Span<const float> features,
                        absl::Span<const float> labels);
 
-// How a data source becomes a data set.
+// Options for making a data set of a data source.
 struct DatasetOptions {
   v1::Normalization normalization;
   // Relative paths are relative to it if it is not empty.

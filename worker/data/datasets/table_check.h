@@ -27,7 +27,7 @@ class TableCheck {
   // The arguments must outlive this.
   TableCheck(const v1::Csv& csv, const DatasetOptions& options, const std::string& path);
 
-  // As TextRows::RowCheck.
+  // A TextRows::RowCheck.
   absl::StatusOr<bool> Check(absl::string_view row, uint64_t line);
   // Completes the schema. `rows` are those that Check accepted.
   absl::Status Finish(const TextRows& rows);
@@ -61,7 +61,7 @@ class TableCheck {
   // The texts of labels, each with its first line, if the schema is determined from this file.
   std::map<std::string, uint64_t, std::less<>> classes_;
   LabelExtremes extremes_;
-  // Of the row that is being checked. The label is NaN if it has no number yet.
+  // State of the row that is being checked. The label is NaN if it has no number yet.
   uint64_t line_ = 0;
   float label_ = 0;
 };

@@ -208,8 +208,8 @@ TEST_F(TableTest, RefusesTooManyOrTooLongTexts) {
   for (int i = 0; i <= 65536; ++i) many += "1,t" + std::to_string(i) + "\n";
   EXPECT_EQ(Error(many, "header: true categories: 'x'"),
             "65538: column \"x\" has more than 65536 different texts; to leave the column out, set ignore: \"x\"");
-  EXPECT_EQ(Error("y,x\n1," + std::string(1025, 'a') + "\n", "header: true categories: 'x'"),
-            "2: column \"x\" has a text of 1025 bytes, want at most 1024");
+  EXPECT_EQ(Error("y,x\n1," + std::string(257, 'a') + "\n", "header: true categories: 'x'"),
+            "2: column \"x\" has a text of 257 bytes, want at most 256");
 }
 
 TEST_F(TableTest, RefusesUtf16) {

@@ -24,21 +24,24 @@ constexpr std::pair<Kind, const char*> kKinds[] = {
     {Kind::kIgnored, "ignored"},
 };
 
+// Leaves out what has its default, because a table may have a million plain columns.
 Json ColumnJson(const TableColumn& column) {
   const auto* const kind =
       std::find_if(std::begin(kKinds), std::end(kKinds), [&](const auto& each) { return each.first == column.kind; });
-  Json json = {{"name", column.name}, {"kind", kind->second}};
+  Json json = {{"kind", kind->second}};
+  if (!column.name.empty()) json["name"] = column.name;
   if (column.kind == Kind::kNumber) {
-    json["mean"] = column.mean;
-    json["stddev"] = column.stddev;
-    json["fill"] = column.fill;
+    if (column.mean != 0) json["mean"] = column.mean;
+    if (column.stddev != 1) json["stddev"] = column.stddev;
+    if (column.fill != 0) json["fill"] = column.fill;
   }
   if (column.kind == Kind::kCategory) json["categories"] = column.categories;
-  json["indicator"] = column.indicator;
+  if (column.indicator) json["indicator"] = true;
   return json;
 }
 
 absl::Status ReadNumber(const Json& json, const char* key, double& to) {
+  if (!json.contains(key)) return absl::OkStatus();
   absl::StatusOr<double> number = NumberField(json, key);
   if (!number.ok()) return number.status();
   if (!std::isfinite(*number)) return absl::InvalidArgumentError(absl::StrCat("\"", key, "\" is not finite"));
@@ -58,17 +61,18 @@ absl::Status ReadTexts(const Json& json, const char* key, std::vector<std::strin
 
 absl::StatusOr<TableColumn> ColumnFromJson(const Json& json) {
   TableColumn column;
-  absl::StatusOr<std::string> name = StringField(json, "name"), kind = StringField(json, "kind");
-  if (!name.ok()) return name.status();
+  absl::StatusOr<std::string> kind = StringField(json, "kind");
+  absl::StatusOr<std::string> name = json.contains("name") ? StringField(json, "name") : "";
+  absl::StatusOr<bool> indicator = json.contains("indicator") ? BoolField(json, "indicator") : false;
   if (!kind.ok()) return kind.status();
+  if (!name.ok()) return name.status();
+  if (!indicator.ok()) return indicator.status();
   const auto* const known =
       std::find_if(std::begin(kKinds), std::end(kKinds), [&](const auto& each) { return *kind == each.second; });
   if (known == std::end(kKinds)) {
     return absl::InvalidArgumentError(
         absl::StrCat("\"kind\" is ", QuotedText(*kind), ", want number, category, label or ignored"));
   }
-  absl::StatusOr<bool> indicator = BoolField(json, "indicator");
-  if (!indicator.ok()) return indicator.status();
   column.name = *std::move(name);
   column.kind = known->first;
   column.indicator = *indicator;

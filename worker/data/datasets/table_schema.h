@@ -56,7 +56,7 @@ struct TableSchema {
 
 // Limits of the texts of one column of categories or labels: their number, and the length of each.
 constexpr size_t kMaxTableTexts = 65536;
-constexpr size_t kMaxTableTextBytes = 1024;
+constexpr size_t kMaxTableTextBytes = 256;
 
 // Returns "3 classes: setosa, versicolor, virginica", with at most ten names.
 std::string ClassesText(const TableSchema& schema);

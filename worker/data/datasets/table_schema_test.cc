@@ -6,11 +6,10 @@
 namespace ballast {
 namespace {
 
-constexpr char kJson[] =
-    R"({"has_names":true,"missing":"INDICATOR","classes":["no","yes, \"really\""],"columns":[)"
-    R"({"name":"mass","kind":"number","mean":0.1,"stddev":2.5,"fill":-3e-300,"indicator":true},)"
-    R"({"name":"island","kind":"category","categories":["","Ærø"],"indicator":false},)"
-    R"({"name":"id","kind":"ignored","indicator":false},{"name":"species","kind":"label","indicator":false}]})";
+constexpr char kJson[] = R"({"has_names":true,"missing":"INDICATOR","classes":["no","yes, \"really\""],"columns":[)"
+                         R"({"kind":"number","name":"mass","mean":0.1,"stddev":2.5,"fill":-3e-300,"indicator":true},)"
+                         R"({"kind":"category","name":"island","categories":["","Ærø"]},)"
+                         R"({"kind":"ignored"},{"kind":"label","name":"species"}]})";
 
 TEST(TableSchemaTest, ComesBackFromJson) {
   const absl::StatusOr<TableSchema> schema = TableSchema::FromJson(kJson);
@@ -37,7 +36,7 @@ TEST(TableSchemaTest, CountsFeaturesOfNumbersCategoriesAndIndicators) {
 TEST(TableSchemaTest, RefusesAnyOtherJson) {
   const std::string columns =
       R"("columns":[{"name":"a","kind":"number","mean":0,"stddev":1,"fill":0,"indicator":false},)"
-      R"({"name":"b","kind":"label","indicator":false}])";
+      R"({"name":"b","kind":"label"}])";
   const std::string rest = R"({"has_names":false,"missing":"REFUSE","classes":[],)";
   ASSERT_TRUE(TableSchema::FromJson(rest + columns + "}").ok());
   const struct {
@@ -53,17 +52,20 @@ TEST(TableSchemaTest, RefusesAnyOtherJson) {
       {R"({"has_names":true,"missing":"MEAN","classes":[1]})",
        "\"classes\" is no list of different texts in byte order"},
       {rest + R"("columns":3})", "\"columns\" is no list"},
-      {rest + R"("columns":[3]})", "column 0 (counted from 0): \"name\" is missing, want a string"},
+      {rest + R"("columns":[3]})", "column 0 (counted from 0): \"kind\" is missing, want a string"},
+      {rest + R"("columns":[{"kind":"number","name":3}]})", "column 0 (counted from 0): \"name\" is 3, want a string"},
+      {rest + R"("columns":[{"kind":"number","indicator":3}]})",
+       "column 0 (counted from 0): \"indicator\" is 3, want true or false"},
       {rest + R"("columns":[{"name":"a","kind":"date"}]})",
        "column 0 (counted from 0): \"kind\" is \"date\", want number, category, label or ignored"},
-      {rest + R"("columns":[{"name":"a","kind":"number","indicator":false,"mean":null,"stddev":1,"fill":0}]})",
+      {rest + R"("columns":[{"name":"a","kind":"number","mean":null}]})",
        "column 0 (counted from 0): \"mean\" is not finite"},
-      {rest + R"("columns":[{"name":"a","kind":"number","indicator":false,"mean":0,"stddev":-1,"fill":0}]})",
+      {rest + R"("columns":[{"name":"a","kind":"number","stddev":-1}]})",
        "column 0 (counted from 0): \"stddev\" is negative"},
-      {rest + R"("columns":[{"name":"a","kind":"category","indicator":false,"categories":["x","x"]}]})",
+      {rest + R"("columns":[{"name":"a","kind":"category","categories":["x","x"]}]})",
        "column 0 (counted from 0): \"categories\" is no list of different texts in byte order"},
       {rest + R"("columns":[]})", "has 0 label columns, want 1"},
-      {rest + R"("columns":[{"name":"b","kind":"label","indicator":false}]})", "has no features, want at least 1"},
+      {rest + R"("columns":[{"name":"b","kind":"label"}]})", "has no features, want at least 1"},
   };
   for (const auto& each : cases) {
     EXPECT_EQ(TableSchema::FromJson(each.json).status(), absl::InvalidArgumentError(each.message)) << each.json;

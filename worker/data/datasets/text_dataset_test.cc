@@ -80,6 +80,7 @@ TEST_F(CsvDatasetTest, RefusesARowOfAnotherWidth) {
   ExpectError("1,2,3\n4,5\n", ":2: has 2 columns, want 3");
   ExpectError("1,2,3\n4,5,6\n4,5,6,7\n", ":3: has 4 columns, want 3");
   ExpectError("1,2,3\n4,5,6,\n", ":2: has 4 columns, want 3");
+  ExpectError("1,2,3\n4\n", ":2: has 1 column, want 3");
 }
 
 TEST_F(CsvDatasetTest, SuggestsTheDelimiterOfARowOfOneColumn) {

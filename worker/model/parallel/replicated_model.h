@@ -34,6 +34,7 @@ class ReplicatedModel : public TrainableModel {
   MemoryBytes Memory() const override;
   bool classifies() const override { return replicas_[0]->classifies(); }
   bool waits_for_loss() const override { return replicas_[0]->waits_for_loss(); }
+  int64_t outputs() const override { return replicas_[0]->outputs(); }
   absl::Status CheckLabel(float label) const override { return replicas_[0]->CheckLabel(label); }
 
   absl::Status SetParameter(size_t index, absl::Span<const float> values) override;
