@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/predict/prediction_data.h"
 
+#include <google/protobuf/io/tokenizer.h>
 #include <google/protobuf/text_format.h>
 
 #include <algorithm>
@@ -22,6 +23,12 @@ std::string FormatName(const v1::DataSource& source) {
   return field == nullptr ? "" : field->name();
 }
 
+// Keeps protobuf from printing errors; the caller reports them.
+class NoErrors : public google::protobuf::io::ErrorCollector {
+ public:
+  void AddError(int, int, const std::string&) override {}
+};
+
 absl::StatusOr<v1::DataSource> ParseFormat(const std::string& format) {
   const bool only_kind = format.find_first_of("{<") == std::string::npos;
   const std::string text = only_kind ? format + " {}" : format;
@@ -30,7 +37,10 @@ absl::StatusOr<v1::DataSource> ParseFormat(const std::string& format) {
     errors.push_back(error.message);
   }
   v1::DataSource source;
-  if (errors.empty() && !google::protobuf::TextFormat::ParseFromString(text, &source)) {
+  NoErrors no_errors;
+  google::protobuf::TextFormat::Parser parser;
+  parser.RecordErrorsTo(&no_errors);
+  if (errors.empty() && !parser.ParseFromString(text, &source)) {
     errors.push_back(absl::StrCat("got \"", format, "\", want a data source as in a job file"));
   }
   if (!errors.empty()) return absl::InvalidArgumentError(absl::StrCat("flag --format: ", absl::StrJoin(errors, "; ")));
