@@ -36,7 +36,7 @@ std::string Completer(const std::string& placeholder) {
   }
   if (placeholder == "JOB") return "_ballast_files -f -X '!*.textproto'; return";
   if (absl::StrContains(placeholder, "DIR")) return "_ballast_files -d; return";
-  if (placeholder == "FILE") return "_ballast_files -f; return";
+  if (placeholder == "FILE" || placeholder == "MODEL_OR_RUN") return "_ballast_files -f; return";
   return "return";
 }
 

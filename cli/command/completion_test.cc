@@ -30,7 +30,8 @@ const std::vector<FlagSpec>& LaunchFlags() {
 
 constexpr Command kCommands[] = {{"launch", "", nullptr, "", "JOB", LaunchFlags},
                                  {"checkpoint", "", nullptr, "", "list|verify"},
-                                 {"status", "", nullptr, "", "RUN_DIR"}};
+                                 {"status", "", nullptr, "", "RUN_DIR"},
+                                 {"predict", "", nullptr, "", "MODEL_OR_RUN"}};
 
 class CompletionTest : public ::testing::Test {
  protected:
@@ -62,7 +63,7 @@ class CompletionTest : public ::testing::Test {
 };
 
 TEST_F(CompletionTest, CompletesCommands) {
-  EXPECT_THAT(Complete({""}), ElementsAre("help", "launch", "checkpoint", "status", "--help", "--version"));
+  EXPECT_THAT(Complete({""}), ElementsAre("help", "launch", "checkpoint", "status", "predict", "--help", "--version"));
   EXPECT_THAT(Complete({"la"}), ElementsAre("launch"));
   EXPECT_THAT(Complete({"help", "sta"}), ElementsAre("status"));
   EXPECT_THAT(Complete({"unknown", "x"}), IsEmpty());
@@ -88,6 +89,7 @@ TEST_F(CompletionTest, CompletesJobFilesAndDirectories) {
   EXPECT_THAT(Complete({"launch", "m"}), UnorderedElementsAre("mnist.textproto", "moons.textproto", "my jobs"));
   EXPECT_THAT(Complete({"launch", "--json", "mo"}), ElementsAre("moons.textproto"));
   EXPECT_THAT(Complete({"status", "r"}), ElementsAre("runs"));
+  EXPECT_THAT(Complete({"predict", "n"}), ElementsAre("notes.txt"));
   EXPECT_THAT(Complete({"checkpoint", "v"}), ElementsAre("verify"));
 }
 

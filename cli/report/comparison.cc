@@ -147,16 +147,19 @@ std::vector<Column> Columns(const std::vector<ComparedRun>& runs) {
     });
   }
   add("Epochs", [](const ComparedRun& run) { return EpochsText(run.info); });
-  add("Train loss", [](const ComparedRun& run) {
-    return run.info.summary.steps == 0 ? kUnset : ValueText(run.info.summary.train_loss);
-  });
+  // A run that has made no step has no result.
+  const auto add_result = [&](const std::string& name, std::string (*text)(double), double Summary::*field) {
+    add(name,
+        [=](const ComparedRun& run) { return run.info.summary.steps == 0 ? kUnset : text(run.info.summary.*field); });
+  };
+  add_result("Train loss", ValueText, &Summary::train_loss);
   add("Test loss", [](const ComparedRun& run) { return NumberText(run.info.summary.test_loss); });
   add("Test accuracy", [](const ComparedRun& run) {
     const std::optional<double>& accuracy = run.info.summary.test_accuracy;
     return accuracy.has_value() ? PercentText(*accuracy) : kUnset;
   });
-  add("Samples/s", [](const ComparedRun& run) { return ValueText(run.info.summary.samples_per_second); });
-  add("Training time", [](const ComparedRun& run) { return DurationText(run.info.summary.seconds); });
+  add_result("Samples/s", ValueText, &Summary::samples_per_second);
+  add_result("Training time", DurationText, &Summary::seconds);
   return columns;
 }
 

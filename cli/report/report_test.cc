@@ -284,13 +284,13 @@ TEST_F(PlotCommandTest, ComparesSeveralRunsInTheFileThatIsNamed) {
   EXPECT_EQ(Run({one.path(), two.path(), "/nonexistent/run", "--out", path}), 0) << err_.str();
   EXPECT_EQ(out_.str(), path + "\n");
   EXPECT_THAT(err_.str(), HasSubstr("skipped: run directory /nonexistent/run: "));
-  EXPECT_THAT(ReadFile(path).value_or(""), HasSubstr("<td>plot_two</td>"));
+  EXPECT_THAT(ReadFile(path).value_or(""), HasSubstr("<td>report_test_plot_two</td>"));
 }
 
 TEST_F(PlotCommandTest, WritesOneReportToTheFileThatIsNamed) {
   const std::string path = ::testing::TempDir() + "/single.html";
   EXPECT_EQ(Run({NewRun("single").path(), "--out=" + path}), 0) << err_.str();
-  EXPECT_THAT(ReadFile(path).value_or(""), HasSubstr("<h1>plot_single</h1>"));
+  EXPECT_THAT(ReadFile(path).value_or(""), HasSubstr("<h1>report_test_plot_single</h1>"));
 }
 
 TEST_F(PlotCommandTest, SeveralDirectoriesWithoutARunAreExitCodeTwo) {
