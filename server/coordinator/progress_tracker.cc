@@ -93,7 +93,10 @@ internal::v1::ProgressTrackerState ProgressTracker::Export() const {
   state.set_lines(lines_);
   *state.mutable_open_line() = open_line_;
   state.set_line_end(line_end_);
-  for (const auto& [number, epoch] : epochs_) *state.add_epoch_work() = epoch;
+  for (const auto& [number, epoch] : epochs_) {
+    *state.add_epoch_work() = epoch;
+    state.set_epoch(number);
+  }
   state.set_learning_rate(learning_rate_);
   if (evaluation_.has_value()) *state.mutable_evaluation() = *evaluation_;
   for (v1::GetProgressResponse::WorkerPushes& pushes : Pushes()) *state.add_pushes() = std::move(pushes);

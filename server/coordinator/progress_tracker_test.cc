@@ -77,6 +77,7 @@ TEST_F(ProgressTrackerTest, TotalsGoOnWhenProcessesStartOver) {
   Report(0, 2, "step: 5 epoch: 1 work { examples: 10 loss_sum: 20 seconds: 1 steps: 5 bytes_sent: 1000 skipped: 1 }");
   Report(1, 3, "epoch: 1 learning_rate: 0.5 work { examples: 10 loss_sum: 40 seconds: 1 steps: 5 bytes_sent: 1000 }");
   const internal::v1::ProgressTrackerState state = tracker_.Export();
+  EXPECT_EQ(state.epoch(), 1);
   tracker_ = ProgressTracker();
   tracker_.Restore(state);
   Report(0, 4, "step: 7 epoch: 1 work { examples: 10 loss_sum: 30 seconds: 1 steps: 2 bytes_sent: 300 }",
