@@ -54,7 +54,7 @@ std::string CoordinatorMember::SaveCheckpoint(absl::Duration timeout) {
   request.set_job(events_.job());
   v1::SaveCheckpointResponse response;
   const auto attempt = [&](grpc::ClientContext* context) -> absl::Status {
-    context->set_deadline(absl::ToChronoTime(absl::Now() + kMinTimeout));
+    context->set_deadline(absl::ToChronoTime(absl::Now() + kAttempt));
     const grpc::Status status = stub_->SaveCheckpoint(context, request, &response);
     if (!status.ok()) return FromAttempt(status);
     request.set_id(response.id());
@@ -64,7 +64,7 @@ std::string CoordinatorMember::SaveCheckpoint(absl::Duration timeout) {
   };
   // Its own loop: heartbeats go on meanwhile. A server 0 that has ended refuses connections at once.
   const absl::Status status = MemberLoop().Call(attempt, kSavePause, [&](const absl::Status& error) {
-    return absl::IsDeadlineExceeded(error) ? deadline : absl::InfinitePast();
+    return request.id() > 0 && absl::IsDeadlineExceeded(error) ? deadline : absl::InfinitePast();
   });
   // Server 0 may end as soon as the checkpoint is saved.
   if (!status.ok()) return absl::StrCat("server 0 did not say that a checkpoint was saved: ", status.message());
