@@ -21,11 +21,11 @@ class CustomLayerTest : public JobTest {
     WriteJob({{"relu {}", absl::StrCat("custom { ", custom, " }")}});
   }
 
-  // Launches the job, which must fail with exit status 1 and an error that contains `error`.
+  // Launches the job, which must fail with exit status 2 and an error that contains `error`.
   void ExpectRefused(const std::string& custom, const std::string& error) const {
     WriteCustomJob(custom);
     ChildProcess launch = Launch({}, "run-refused");
-    EXPECT_EQ(launch.Wait().ToString(), "ended with status 1") << launch.output();
+    EXPECT_EQ(launch.Wait().ToString(), "ended with status 2") << launch.output();
     EXPECT_THAT(launch.output(), HasSubstr(absl::StrCat("layer \"custom1\": ", error)));
   }
 };
