@@ -77,6 +77,7 @@ struct LaunchResult {
 // stops the job. On SIGINT, SIGTERM or SIGHUP the workers save the model and stop. Before that, and after the job's
 // end, the job takes a checkpoint, unless its durability is NONE. No child outlives this object, and no temporary file
 // of theirs does. Does not read the job file. Thread safety: confined to the main thread.
+// Size: the order of starting, watching and stopping is one story; its rules are in classes of their own.
 class JobLaunch : private ProcessListener {
  public:
   using Connect = std::function<std::unique_ptr<ProgressSource>(const std::string& address)>;
