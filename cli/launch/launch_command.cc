@@ -53,13 +53,11 @@ namespace {
 
 constexpr char kUsage[] =
     "usage: ballast launch JOB [flags]\n\n"
-    "Trains the job described in the text file JOB, or in standard input if JOB is -, on this machine or on those of\n"
-    "--hosts: starts servers and workers, shows the progress, and writes metrics, model and report to a run "
-    "directory.\n"
-    "Ctrl-C saves a checkpoint, unless the durability is none, and the model, and stops the job; a second Ctrl-C "
-    "stops\n"
-    "it immediately. Each flag can also be set as an environment variable, such as BALLAST_MODE; the command line\n"
-    "takes precedence.\n\n";
+    "Trains the job described in the text file JOB, or in standard input if JOB is -, on this machine or on those\n"
+    "of --hosts: starts servers and workers, shows the progress, and writes metrics, model and report to a run\n"
+    "directory. Ctrl-C saves a checkpoint, unless the durability is none, and the model, and stops the job; a\n"
+    "second Ctrl-C stops it immediately. Each flag can also be set as an environment variable, such as\n"
+    "BALLAST_MODE; the command line takes precedence.\n\n";
 
 constexpr int kMaxProcesses = 64;
 constexpr int kMaxThreads = 1024;

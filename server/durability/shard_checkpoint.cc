@@ -66,17 +66,17 @@ v1::TensorSpec WithoutJobLength(v1::TensorSpec spec) {
   return spec;
 }
 
-// OK if a tensor saved as `saved` may resume as `now`. A total that follows from the job's length is not compared, so
-// the job may have other epochs, workers or batches. A release without total_from_job saved only the total.
-absl::Status CheckResumes(v1::TensorSpec saved, v1::TensorSpec now) {
+// Returns why a tensor saved as `saved` cannot resume as `now`; empty if it can. A total that follows from the job's
+// length is not compared, so the job may have other epochs, workers or batches. A release without total_from_job saved
+// only the total.
+std::string WhyNotResumed(v1::TensorSpec saved, v1::TensorSpec now) {
   const bool saved_follows = saved.optimizer().schedule().total_from_job();
   if (saved_follows) saved = WithoutJobLength(std::move(saved));
   if (!saved_follows && now.optimizer().schedule().total_from_job()) {
     now.mutable_optimizer()->mutable_schedule()->clear_total_from_job();
   }
   const std::string difference = FirstDifference(WithoutJobLength(now), saved);
-  if (difference.empty()) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat("tensor ", saved.id(), " \"", saved.name(), "\": ", difference));
+  return difference.empty() ? "" : absl::StrCat("tensor ", saved.id(), " \"", saved.name(), "\": ", difference);
 }
 
 absl::Status CheckSpecs(const std::string& path, absl::Span<const PlacedTensor> saved,
@@ -84,15 +84,13 @@ absl::Status CheckSpecs(const std::string& path, absl::Span<const PlacedTensor> 
   for (const OwnedTensor& tensor : tensors) {
     const auto same = std::find_if(saved.begin(), saved.end(),
                                    [&](const PlacedTensor& one) { return one.spec.id() == tensor.spec.id(); });
-    const absl::Status status = same == saved.end()
-                                    ? WithReason(v1::ERROR_REASON_CHECKPOINT_UNUSABLE,
-                                                 absl::FailedPreconditionError(absl::StrCat(
-                                                     "tensor \"", tensor.spec.name(), "\" is not in the checkpoint")))
-                                    : CheckResumes(same->spec, tensor.spec);
-    if (status.ok()) continue;
+    const std::string why = same == saved.end()
+                                ? absl::StrCat("tensor \"", tensor.spec.name(), "\" is not in the checkpoint")
+                                : WhyNotResumed(same->spec, tensor.spec);
+    if (why.empty()) continue;
     return WithReason(v1::ERROR_REASON_CHECKPOINT_UNUSABLE,
-                      absl::FailedPreconditionError(absl::StrCat(
-                          "cannot resume from ", path, ", a checkpoint of another model: ", status.message())));
+                      absl::FailedPreconditionError(
+                          absl::StrCat("cannot resume from ", path, ", a checkpoint of another model: ", why)));
   }
   return absl::OkStatus();
 }

@@ -107,7 +107,7 @@ void BatchStream::FetchLease() {
 }
 
 absl::Status BatchStream::CheckLease(const DataLease& lease) const {
-  if (lease.steps == 0 && lease.begin == lease.end) return absl::OkStatus();
+  if (lease.id == 0 && lease.steps == 0 && lease.begin == lease.end) return absl::OkStatus();
   const std::string range = absl::StrCat("lease ", lease.id, " of examples ", lease.begin, " to ", lease.end);
   if (lease.begin > lease.end || lease.end > dataset_->size()) {
     return absl::InternalError(absl::StrCat(range, " does not fit the data set, want 0 to ", dataset_->size()));

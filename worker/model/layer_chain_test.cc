@@ -155,7 +155,7 @@ using Row = RefusalTest::ParamType;
 
 constexpr char kKinds[] =
     "its kind is not set, want dense, relu, gelu, tanh, dropout, conv2d, max_pool, average_pool, batch_norm, "
-    "layer_norm or residual";
+    "layer_norm, residual or custom";
 
 INSTANTIATE_TEST_SUITE_P(
     LayerChainTest, RefusalTest,
