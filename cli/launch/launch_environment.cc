@@ -18,7 +18,8 @@
 namespace ballast {
 namespace {
 
-constexpr const char* kNoFlags[] = {"BALLAST_SERVER_BINARY", "BALLAST_WORKER_BINARY", "BALLAST_EMULATED_GPU"};
+constexpr const char* kNoFlags[] = {"BALLAST_SERVER_BINARY", "BALLAST_WORKER_BINARY", "BALLAST_BENCH_BINARY",
+                                    "BALLAST_EMULATED_GPU"};
 
 // The names and values of Ballast's variables, in the order of their names.
 std::vector<std::pair<std::string, std::string>> Variables() {
