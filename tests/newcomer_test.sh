@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # A newcomer's first ten minutes: an empty directory, `ballast` on the PATH, a table of one's own, and the README. The job
 # file and the command lines come from the README's section "Your own data"; this script checks what each one gives.
-set -euo pipefail
+set -eu
 
 usage() {
   cat <<'USAGE'
@@ -96,7 +96,14 @@ run() {
 }
 note() {
   [[ -n $transcript ]] || return 0
-  { echo "    \$ $1"; sed -E "s|$work/here/||g; s/^/    /; s/ +\$//" "$work/err" "$work/out" | head -n 40; echo; } >>"$work/page"
+  {
+    echo "    \$ $1"
+    # The middle of a long run is left out.
+    cat "$work/err" "$work/out" | sed -E "s|$work/here/||g; s/^/    /; s/ +\$//" |
+      awk '{line[NR] = $0} END {for (i = 1; i <= NR; ++i) if (NR <= 16 || i <= 6 || i > NR - 8) print line[i]
+        else if (i == 7) print "    …"}'
+    echo
+  } >>"$work/page"
 }
 # Prints the value of a key of a run's summary.
 summary() { /usr/bin/python3 -c 'import json, sys; print(json.load(open(sys.argv[1] + "/summary.json"))[sys.argv[2]])' "$1" "$2"; }
@@ -145,11 +152,9 @@ echo "\$ $line   (then Ctrl-C)"
 # A job in its own process group, as a terminal gives it: SIGINT goes to launch alone.
 setsid timeout 90 $line >"$work/out" 2>"$work/err" </dev/null &
 launched=$!
-for ((i = 0; i < 600; ++i)); do
-  grep -q 'epoch [0-9]*/[0-9,]* done' "$work/err" && break
-  kill -0 "$launched" 2>/dev/null || fail "\"$line\" ended before its first epoch"
-  read -r -t 0.1 <> <(:) || true
-done
+# Waits for the first epoch, for at most 60 s.
+timeout 60 tail --pid="$launched" -n +1 -F "$work/err" 2>/dev/null | grep -q -m 1 'epoch [0-9,]*/[0-9,]* done' ||
+  fail "\"$line\" printed no epoch within 60 s"
 pkill -INT -P "$launched" || fail "\"$line\" is not running"
 status=0
 wait "$launched" || status=$?

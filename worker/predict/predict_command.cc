@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/program/arguments.h"
@@ -57,8 +58,21 @@ std::vector<FlagSpec> Flags(bool predicts) {
   return flags;
 }
 
-int Fail(std::ostream& err, const absl::Status& status, int exit_status) {
-  err << "error: " << status.message() << std::endl;
+// Streams of a command. With --json, a failure is one JSON object on `out`, too.
+struct Streams {
+  std::ostream& out;
+  std::ostream& err;
+  bool json = false;
+};
+
+int Fail(const Streams& streams, const absl::Status& status, int exit_status) {
+  streams.err << "error: " << status.message() << std::endl;
+  if (streams.json) {
+    streams.out << JsonLine({{"error", std::string(status.message())},
+                             {"reason", absl::StatusCodeToString(status.code())},
+                             {"exit_code", exit_status}})
+                << std::endl;
+  }
   return exit_status;
 }
 
@@ -121,34 +135,34 @@ absl::Status WritePredictions(SavedModel& saved, const Dataset& data, const Pred
   return to.Finish();
 }
 
-int Predict(const Request& request, SavedModel& saved, const Dataset& data, std::ostream& err) {
+int Predict(const Request& request, SavedModel& saved, const Dataset& data, const Streams& streams) {
   std::vector<std::string> classes;
   if (saved.model->classifies()) {
     absl::StatusOr<std::vector<std::string>> names = ClassNames(saved.description, saved.model->outputs());
-    if (!names.ok()) return Fail(err, names.status(), 2);
+    if (!names.ok()) return Fail(streams, names.status(), 2);
     classes = *std::move(names);
   }
   absl::StatusOr<OutputFile> file = OutputFile::Open(request.out);
-  if (!file.ok()) return Fail(err, file.status(), 2);
+  if (!file.ok()) return Fail(streams, file.status(), 2);
   const absl::Status status = WritePredictions(saved, data, PredictionText(classes, request.json), *file);
-  return status.ok() ? 0 : Fail(err, status, 1);
+  return status.ok() ? 0 : Fail(streams, status, 1);
 }
 
-int Evaluate(const Request& request, SavedModel& saved, const Dataset& data, std::ostream& out, std::ostream& err) {
-  if (absl::Status status = CheckLabels(data, *saved.model); !status.ok()) return Fail(err, status, 2);
+int Evaluate(const Request& request, SavedModel& saved, const Dataset& data, const Streams& streams) {
+  if (absl::Status status = CheckLabels(data, *saved.model); !status.ok()) return Fail(streams, status, 2);
   const absl::StatusOr<v1::Evaluation> result = Evaluator(&data, saved.model.get(), saved.max_batch).Evaluate();
-  if (!result.ok()) return Fail(err, result.status(), 1);
+  if (!result.ok()) return Fail(streams, result.status(), 1);
   if (request.json) {
     nlohmann::ordered_json json = {{"loss", result->loss()}};
     if (result->has_accuracy()) json["accuracy"] = result->accuracy();
     json["examples"] = data.size();
-    out << JsonLine(json) << std::endl;
+    streams.out << JsonLine(json) << std::endl;
   } else {
-    out << absl::StrFormat("loss %.4f", result->loss())
-        << (result->has_accuracy() ? absl::StrFormat(", accuracy %.4f", result->accuracy()) : "") << " on "
-        << CountText(data.size()) << " examples" << std::endl;
+    streams.out << absl::StrFormat("loss %.4f", result->loss())
+                << (result->has_accuracy() ? absl::StrFormat(", accuracy %.4f", result->accuracy()) : "") << " on "
+                << CountText(data.size()) << " examples" << std::endl;
   }
-  return out.good() ? 0 : Fail(err, absl::UnknownError("cannot write standard output"), 1);
+  return streams.out.good() ? 0 : Fail(streams, absl::UnknownError("cannot write standard output"), 1);
 }
 
 }  // namespace
@@ -157,20 +171,21 @@ bool IsModelCommand(absl::string_view name) { return name == "predict" || name =
 
 int RunModelCommand(const std::string& name, absl::Span<const std::string> args, std::ostream& out, std::ostream& err) {
   const bool predicts = name == "predict";
+  const Streams streams{out, err, absl::c_linear_search(args, "--json")};
   const std::vector<FlagSpec> flags = Flags(predicts);
   const absl::StatusOr<Arguments> arguments = Arguments::Parse(flags, args);
-  if (!arguments.ok()) return Fail(err, arguments.status(), 2);
+  if (!arguments.ok()) return Fail(streams, arguments.status(), 2);
   if (arguments->help()) {
     out << (predicts ? kPredictUsage : kEvalUsage) << DescribeFlags(flags);
     return 0;
   }
   const absl::StatusOr<Request> request = ReadRequest(name, *arguments);
-  if (!request.ok()) return Fail(err, request.status(), 2);
+  if (!request.ok()) return Fail(streams, request.status(), 2);
   absl::StatusOr<SavedModel> saved = SavedModel::Open(request->model, request->device);
-  if (!saved.ok()) return Fail(err, saved.status(), 2);
+  if (!saved.ok()) return Fail(streams, saved.status(), 2);
   const absl::StatusOr<std::unique_ptr<Dataset>> data = OpenPredictionData(request->data, saved->description);
-  if (!data.ok()) return Fail(err, data.status(), 2);
-  return predicts ? Predict(*request, *saved, **data, err) : Evaluate(*request, *saved, **data, out, err);
+  if (!data.ok()) return Fail(streams, data.status(), 2);
+  return predicts ? Predict(*request, *saved, **data, streams) : Evaluate(*request, *saved, **data, streams);
 }
 
 }  // namespace ballast

@@ -240,6 +240,14 @@ TEST_F(PredictCommandTest, AFailureLeavesNoOutput) {
   }
 }
 
+TEST_F(PredictCommandTest, AFailureIsOneJsonObjectToo) {
+  EXPECT_EQ(Run("eval", {Path("none"), "--data", "a.csv", "--json"}), 2);
+  EXPECT_THAT(out_, HasSubstr("\"exit_code\":2}\n"));
+  EXPECT_EQ(Run("predict", {"--json", "--no-such-flag"}), 2);
+  EXPECT_THAT(out_, HasSubstr("{\"error\":\"unknown flag --no-such-flag"));
+  EXPECT_THAT(out_, HasSubstr("\"reason\":\"INVALID_ARGUMENT\",\"exit_code\":2}\n"));
+}
+
 TEST_F(PredictCommandTest, HelpListsTheFlags) {
   for (const char* name : {"predict", "eval"}) {
     EXPECT_EQ(Run(name, {"--help"}), 0);
