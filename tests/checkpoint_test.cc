@@ -135,7 +135,7 @@ TEST_F(CheckpointTest, AScheduleOverTheJobFollowsOtherWorkersEpochsAndBatches) {
 TEST_F(CheckpointTest, AJobWhoseServerDiesGoesBackToItsNewestCheckpoint) {
   WriteLongJob();
   ChildProcess launch = Launch({"--servers", "2", "--workers", "2", "--json"}, "run");
-  ASSERT_TRUE(launch.AwaitOutput(" done  step ")) << launch.output();
+  ASSERT_TRUE(launch.AwaitOutput(" done  train loss ")) << launch.output();
   const absl::Time deadline = absl::Now() + absl::Seconds(30);
   while (Checkpoints("run").empty() && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(20));
   for (const Grandchild& child : Grandchild::Of(launch.pid())) {
@@ -197,7 +197,7 @@ TEST_F(CheckpointTest, AnInterruptedRunGoesOnWhereItStopped) {
   for (const char* mode : {"sync", "async"}) {
     const std::string run = absl::StrCat("interrupted-", mode);
     ChildProcess launch = Launch({"--servers", "2", "--workers", "2", "--mode", mode}, run);
-    ASSERT_TRUE(launch.AwaitOutput(" done  step ")) << launch.output();
+    ASSERT_TRUE(launch.AwaitOutput(" done  train loss ")) << launch.output();
     kill(launch.pid(), mode == std::string("sync") ? SIGINT : SIGTERM);
     EXPECT_EQ(launch.Wait().ToString(), "ended with status 130") << launch.output();
     const internal::v1::CheckpointManifest saved = Newest(Checkpoints(run));
