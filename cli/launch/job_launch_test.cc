@@ -256,7 +256,7 @@ TEST_F(JobLaunchTest, NamesAWorkerThatFailsAndStopsTheOthers) {
   worker_ =
       absl::StrCat("[ $rank = 1 ] && echo 'step 3' && echo 'error: loss is NaN at step 3' && exit 1\n", kWaitForTerm);
   RunToFailure(1, "worker 1", "ended with status 1: loss is NaN at step 3");
-  EXPECT_THAT(shown_.str(), HasSubstr("  step 3\n  error: loss is NaN at step 3\n"));
+  EXPECT_THAT(shown_.str(), HasSubstr("  step 3\n"));
   EXPECT_LT(seconds_, 5);
 }
 

@@ -225,7 +225,7 @@ TEST_F(LaunchCommandTest, SetsFieldsOfTheJob) {
   for (const char* text : {"epochs: 8\n", "batch_size: 16\n", "steps_ahead: 4\n", "relu {\n", "wait_seconds: 60\n"}) {
     EXPECT_THAT(job, HasSubstr(text));
   }
-  EXPECT_THAT(Read("err"), StartsWith("job small: bounded, staleness 4, servers 1"));
+  EXPECT_THAT(Read("err"), StartsWith("job small: bounded, 4 steps ahead, servers 1"));
 }
 
 TEST_F(LaunchCommandTest, ReadsTheJobFromStandardInput) {
