@@ -193,7 +193,7 @@ def until_checkpoint(line, folder):
 
 
 def until_resumed(line, folder):
-    interrupt_when(lambda output: re.search(r"resumes from .*\n(.*\n)*.*\bstep \d", output), line, folder)
+    interrupt_when(lambda output: re.search(r"resumes from .*\n(.*\n)*.*\bepoch \d", output), line, folder)
 
 
 def quickstart(line, folder):
@@ -322,6 +322,7 @@ def none(line, folder):
 
 # (what a command line matches, what is done, why it is not run). The first row that matches counts.
 TABLE = [
+    (r"ballast .*\b(plants\.textproto|runs/first)\b", flags_exist, "//tests:newcomer_test runs it"),
     (r"deploy/quickstart\.sh", quickstart, ""),
     (r"deploy/test\.sh", flags_exist, "runs every test"),
     (r"(sudo )?deploy/install\.sh", flags_exist, "//tests/outside:installed_test runs it"),
