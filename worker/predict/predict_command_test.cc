@@ -190,7 +190,8 @@ TEST_F(PredictCommandTest, DataThatDoNotFitAreRefused) {
        "flag --labels: got it with format csv, want it only with idx"},
       {{model, "--data", Path("a.csv"), "--format", "cvs"}, "did you mean \"csv\"?"},
       {{model, "--data", Path("a.csv"), "--format", "csv { heading: true }"}, "has no field \"heading\""},
-      {{model, "--data", Path("a.csv"), "--format", "csv {"}, "flag --format: csv is opened here and never closed, want }"},
+      {{model, "--data", Path("a.csv"), "--format", "csv {"},
+       "flag --format: csv is opened here and never closed, want }"},
       {{model, "--date", "x"}, "did you mean"},
   };
   for (const auto& each : cases) {
