@@ -5,11 +5,13 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "ballast/v1/tensor.pb.h"
 #include "client/encoded_elements.h"
 #include "common/rpc/credentials.h"
+#include "common/tensors/shard_map.h"
 
 namespace ballast {
 
@@ -60,6 +62,9 @@ struct ClientOptions {
   bool watch_answers = false;
 };
 
+// Returns OK, or INVALID_ARGUMENT with each field that is out of range, its value and the range.
+absl::Status CheckOptions(const ClientOptions& options);
+
 // Arrival times of a call's responses, one for each of its messages.
 struct AnswerTimes {
   // When the first and the last response began to arrive; when they ended, if responses are not watched.
@@ -103,6 +108,11 @@ struct TensorValues {
   absl::Span<float> values;
   EncodedElements<char> encoded;
 };
+
+// Checks that a tensor is given once, with all its elements, as floats or encoded with `want`, the client's codec.
+// Errors call it `what`, such as "gradient".
+absl::Status CheckMemory(const char* what, const PlacedTensor& placed, const TensorGradient& got, v1::Encoding want);
+absl::Status CheckMemory(const char* what, const PlacedTensor& placed, const TensorValues& got, v1::Encoding want);
 
 // The initial values of a whole tensor in the caller's memory, row-major; the memory belongs to the client until the
 // call's future is ready.
