@@ -9,9 +9,7 @@
 #include "cli/checkpoint/checkpoint_command.h"
 #include "cli/command/command.h"
 #include "cli/command/completion.h"
-#include "cli/launch/launch_command.h"
 #include "cli/report/report.h"
-#include "cli/sweep/sweep_command.h"
 #include "common/program/arguments.h"
 #include "common/program/this_process.h"
 

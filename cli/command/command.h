@@ -38,12 +38,12 @@ struct CommandResult {
 using RunCommand = CommandResult(absl::Span<const std::string> args, std::ostream& out, std::ostream& err);
 // Each is defined in the file of its name; `plot` with the report, and those that another program runs with the finder
 // of programs.
-RunCommand BenchCommand, DoctorCommand, EvalCommand, HostAgentCommand, JobCommand, KeysCommand, PlotCommand,
-    PredictCommand, RunsCommand, StatusCommand;
+RunCommand BenchCommand, DoctorCommand, EvalCommand, HostAgentCommand, JobCommand, KeysCommand, LaunchCommand,
+    PlotCommand, PredictCommand, RunsCommand, StatusCommand, SweepCommand;
 
 // Returns the flags of a command.
 using FlagTable = const std::vector<FlagSpec>&();
-FlagTable DoctorFlags, JobFlags, KeysFlags, PlotFlags, RunsFlags, StatusFlags;
+FlagTable DoctorFlags, JobFlags, KeysFlags, LaunchFlags, PlotFlags, RunsFlags, StatusFlags, SweepFlags;
 
 // A command of `ballast`. A new command needs its own file, its name above and a row in the table in ballast_main.cc.
 struct Command {

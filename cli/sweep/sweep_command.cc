@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/sweep/sweep_command.h"
-
 #include <signal.h>
 #include <unistd.h>
 
@@ -18,7 +16,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
-#include "cli/launch/launch_command.h"
+#include "cli/command/command.h"
+#include "cli/launch/launch_request.h"
 #include "cli/report/comparison.h"
 #include "cli/report/run_catalog.h"
 #include "cli/sweep/sweep.h"
@@ -41,7 +40,6 @@ constexpr char kUsage[] =
     "a value need quotes or brackets. Ctrl-C saves the models and stops all runs.\n\n";
 
 constexpr int kMaxParallel = 64;
-constexpr int kMaxProcesses = 64;
 constexpr size_t kMaxNameBytes = 80;
 
 const std::vector<FlagSpec>& OwnFlags() {
@@ -319,9 +317,8 @@ CommandResult SweepCommand(absl::Span<const std::string> args, std::ostream& out
   if (!words.ok()) return Fail(err, words.status(), kExitBadInput);
   const absl::StatusOr<Arguments> own = Arguments::Parse(OwnFlags(), words->own);
   if (!own.ok()) return Fail(err, own.status(), kExitBadInput);
-  const absl::StatusOr<Arguments> launch = Arguments::Parse(LaunchFlags(), words->launch);
-  // In the words of launch, which may know what an unknown flag means.
-  if (!launch.ok()) return Fail(err, CheckLaunch(words->launch).status(), kExitBadInput);
+  const absl::StatusOr<Arguments> launch = ParseLaunch(words->launch);
+  if (!launch.ok()) return Fail(err, launch.status(), kExitBadInput);
   if (own->help()) {
     out << kUsage << DescribeFlags(SweepFlags());
     return kExitSuccess;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/launch/trace_join.h"
+#include "cli/launch/launch_conclusion.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-class TraceJoinTest : public ::testing::Test {
+class JoinTracesTest : public ::testing::Test {
  protected:
   void SetUp() override {
     run_ = ::testing::TempDir() + "/" + ::testing::UnitTest::GetInstance()->current_test_info()->name();
@@ -37,7 +37,7 @@ class TraceJoinTest : public ::testing::Test {
   std::ostringstream out_, err_;
 };
 
-TEST_F(TraceJoinTest, OneFileTakesThePlaceOfTheWorkers) {
+TEST_F(JoinTracesTest, OneFileTakesThePlaceOfTheWorkers) {
   Leave(0);
   Leave(1);
   Join(2, run_ + "/trace.json");
@@ -49,26 +49,26 @@ TEST_F(TraceJoinTest, OneFileTakesThePlaceOfTheWorkers) {
   EXPECT_TRUE(std::filesystem::is_empty(run_ + "/logs"));
 }
 
-TEST_F(TraceJoinTest, WorkerThatLeftNoneIsNamedAndTheOthersAreJoined) {
+TEST_F(JoinTracesTest, WorkerThatLeftNoneIsNamedAndTheOthersAreJoined) {
   Leave(1);
   Join(2, run_ + "/trace.json");
   EXPECT_THAT(err_.str(), HasSubstr("warning: worker 0 left no timeline: "));
   EXPECT_THAT(ReadFile(run_ + "/trace.json").value(), HasSubstr("\"worker 1\""));
 }
 
-TEST_F(TraceJoinTest, NothingIsWrittenWhereNobodyLeftOne) {
+TEST_F(JoinTracesTest, NothingIsWrittenWhereNobodyLeftOne) {
   Join(1, run_ + "/trace.json");
   EXPECT_EQ(out_.str(), "");
   EXPECT_FALSE(std::filesystem::exists(run_ + "/trace.json"));
 }
 
-TEST_F(TraceJoinTest, WhatWasLeftOutIsTold) {
+TEST_F(JoinTracesTest, WhatWasLeftOutIsTold) {
   Leave(0, 0);
   Join(1, run_ + "/trace.json");
   EXPECT_THAT(err_.str(), HasSubstr("the timeline had no room for 1 spans; choose fewer steps"));
 }
 
-TEST_F(TraceJoinTest, PathThatBecameUnwritableLeavesTheWorkersOwn) {
+TEST_F(JoinTracesTest, PathThatBecameUnwritableLeavesTheWorkersOwn) {
   Leave(0);
   Join(1, "/nonexistent/trace.json");
   EXPECT_THAT(err_.str(), HasSubstr("warning: cannot merge the timelines: "));
