@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs the program ballast with scripts in place of the server and the worker.
-#include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -17,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "cli/launch/testing/scripted_command.h"
 #include "common/program/process.h"
 #include "common/run/launch_record.h"
 #include "common/run/summary.h"
@@ -31,91 +29,9 @@ using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 using ::testing::StartsWith;
 
-// Sets a variable for each flag.
-constexpr char kHead[] = R"(#!/bin/sh
-while [ $# -gt 1 ]; do export "${1#--}=$2"; shift 2; done
-)";
-
-constexpr char kServer[] = R"(
-trap 'exit 0' TERM
-[ -n "$address_file" ] && echo 127.0.0.1:1 > "$address_file.new" && mv "$address_file.new" "$address_file"
-while :; do tail -f /dev/null & wait; done
-)";
-
-constexpr char kJob[] = R"(name: "small"
-data { train { csv { path: "train.csv" } } }
-model { layers { dense { units: 1 } } loss { mean_squared_error {} } }
-training { epochs: 1 batch_size: 4 }
-optimizer { sgd { learning_rate: 0.1 } }
-)";
-
-class LaunchCommandTest : public ::testing::Test {
+class LaunchCommandTest : public ScriptedCommandTest {
  protected:
-  void SetUp() override {
-    folder_ = absl::StrCat(::testing::TempDir(), "/", ::testing::UnitTest::GetInstance()->current_test_info()->name());
-    std::filesystem::remove_all(folder_);
-    std::filesystem::create_directories(folder_);
-    ballast_ = std::filesystem::absolute("cli/ballast").string();
-    Write("job.textproto", kJob);
-    Write("train.csv", "1,2\n");
-    Program("server", kServer);
-    Program("worker", "exit 0");
-    // A pipe from the scripts to the test.
-    ASSERT_EQ(mkfifo((folder_ + "/pipe").c_str(), 0600), 0);
-    pipe_ = open((folder_ + "/pipe").c_str(), O_RDWR | O_CLOEXEC);
-    ASSERT_GE(pipe_, 0);
-    setenv("PIPE", (folder_ + "/pipe").c_str(), 1);
-  }
-
-  void TearDown() override { close(pipe_); }
-
-  void Write(const std::string& name, const std::string& text) { std::ofstream(folder_ + "/" + name) << text; }
-
-  std::string Read(const std::string& name) { return ReadFile(folder_ + "/" + name).value_or(""); }
-
-  void Program(const std::string& role, const std::string& script) {
-    Write(role, kHead + script);
-    std::filesystem::permissions(folder_ + "/" + role, std::filesystem::perms::owner_all);
-    setenv(role == "server" ? "BALLAST_SERVER_BINARY" : "BALLAST_WORKER_BINARY", (folder_ + "/" + role).c_str(), 1);
-  }
-
-  // Starts `ballast launch` in the test's directory, with its output in the files `out` and `err`.
-  Process Start(const std::string& flags) {
-    return Process::Start({"/bin/sh", "-c",
-                           absl::StrCat("cd ", folder_, " && exec ", ballast_, " launch ", flags, " > out 2> err")})
-        .value();
-  }
-
-  // Blocks until the process ends that this pidfd stands for, then closes it.
-  static void ExpectEnd(int handle, int milliseconds) {
-    pollfd waiting = {handle, POLLIN, 0};
-    EXPECT_EQ(poll(&waiting, 1, milliseconds), 1) << "still runs";
-    close(handle);
-  }
-
-  static ExitStatus Wait(Process& process) {
-    ExpectEnd(static_cast<int>(syscall(SYS_pidfd_open, process.pid(), 0)), 30000);
-    process.Reap();
-    return process.status().value_or(ExitStatus{true, 0});
-  }
-
-  int Run(const std::string& flags) {
-    Process process = Start(flags);
-    return Wait(process).number;
-  }
-
-  // Returns the next line that a script writes to $PIPE.
-  std::string NextLine() {
-    std::string line;
-    char c = 0;
-    pollfd waiting = {pipe_, POLLIN, 0};
-    while (poll(&waiting, 1, 20000) == 1 && read(pipe_, &c, 1) == 1 && c != '\n') line.push_back(c);
-    return line;
-  }
-
-  std::string folder_;
-  std::string ballast_;
-  int pipe_ = -1;
+  LaunchCommandTest() : ScriptedCommandTest("launch") {}
 };
 
 TEST_F(LaunchCommandTest, PrintsOnlyTheSummaryToTheOutputWithJson) {
@@ -418,7 +334,7 @@ exec tail -f /dev/null > /dev/null
     ASSERT_GE(handles.back(), 0);
   }
   kill(process.pid(), SIGKILL);
-  for (int handle : handles) ExpectEnd(handle, 5000);
+  for (int handle : handles) ExpectEnd(handle);
 }
 
 }  // namespace

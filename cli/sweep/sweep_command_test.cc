@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs the program ballast with scripts in place of the server and the worker.
-#include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -15,6 +12,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "cli/launch/testing/scripted_command.h"
 #include "common/program/process.h"
 #include "common/run/summary.h"
 #include "common/storage/file.h"
@@ -28,17 +26,6 @@ using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 
-// Sets a variable for each flag.
-constexpr char kHead[] = R"(#!/bin/sh
-while [ $# -gt 1 ]; do export "${1#--}=$2"; shift 2; done
-)";
-
-constexpr char kServer[] = R"(
-trap 'exit 0' TERM
-[ -n "$address_file" ] && echo 127.0.0.1:1 > "$address_file.new" && mv "$address_file.new" "$address_file"
-while :; do tail -f /dev/null & wait; done
-)";
-
 // Takes the accuracy from the learning rate of the resolved job: 0.2 gives 0.82. A rate of 0.5 fails.
 constexpr char kWorker[] = R"(
 rate=$(sed -n 's/ *learning_rate: //p' "$job")
@@ -47,83 +34,16 @@ rate=$(sed -n 's/ *learning_rate: //p' "$job")
 sed "s/ACCURACY/0.8${rate#0.}/" ready.json > "$run_dir/summary.json"
 )";
 
-constexpr char kJob[] = R"(name: "small"
-data { train { csv { path: "train.csv" } } }
-model { layers { dense { units: 1 } } loss { mean_squared_error {} } }
-training { epochs: 1 batch_size: 4 }
-optimizer { sgd { learning_rate: 0.1 } }
-)";
-
-class SweepCommandTest : public ::testing::Test {
+class SweepCommandTest : public ScriptedCommandTest {
  protected:
+  SweepCommandTest() : ScriptedCommandTest("sweep") {}
+
   void SetUp() override {
-    folder_ = absl::StrCat(::testing::TempDir(), "/", ::testing::UnitTest::GetInstance()->current_test_info()->name());
-    std::filesystem::remove_all(folder_);
-    std::filesystem::create_directories(folder_);
-    ballast_ = std::filesystem::absolute("cli/ballast").string();
-    Write("train.csv", "1,2\n");
-    Write("job.textproto", kJob);
+    ScriptedCommandTest::SetUp();
     std::string ready = SummaryToJson({.job = "small", .mode = "sync", .epochs = 1, .steps = 4, .test_accuracy = 0.25});
     Write("ready.json", ready.replace(ready.find("0.25"), 4, "ACCURACY") + "\n");
-    Program("server", kServer);
     Program("worker", kWorker);
-    // A pipe from the scripts to the test.
-    ASSERT_EQ(mkfifo((folder_ + "/pipe").c_str(), 0600), 0);
-    pipe_ = open((folder_ + "/pipe").c_str(), O_RDWR | O_CLOEXEC);
-    ASSERT_GE(pipe_, 0);
-    setenv("PIPE", (folder_ + "/pipe").c_str(), 1);
   }
-
-  void TearDown() override { close(pipe_); }
-
-  void Write(const std::string& name, const std::string& text) { std::ofstream(folder_ + "/" + name) << text; }
-
-  std::string Read(const std::string& name) { return ReadFile(folder_ + "/" + name).value_or(""); }
-
-  void Program(const std::string& role, const std::string& script) {
-    Write(role, kHead + script);
-    std::filesystem::permissions(folder_ + "/" + role, std::filesystem::perms::owner_all);
-    setenv(role == "server" ? "BALLAST_SERVER_BINARY" : "BALLAST_WORKER_BINARY", (folder_ + "/" + role).c_str(), 1);
-  }
-
-  // Starts `ballast sweep` in the test's directory, with its output in the files `out` and `err`.
-  Process Start(const std::string& flags) {
-    return Process::Start({"/bin/sh", "-c",
-                           absl::StrCat("cd ", folder_, " && exec ", ballast_, " sweep ", flags, " > out 2> err")})
-        .value();
-  }
-
-  static ExitStatus Wait(Process& process) {
-    const int handle = static_cast<int>(syscall(SYS_pidfd_open, process.pid(), 0));
-    ExpectEnd(handle);
-    process.Reap();
-    return process.status().value_or(ExitStatus{true, 0});
-  }
-
-  // Blocks until the process ends that this pidfd stands for, then closes it.
-  static void ExpectEnd(int handle) {
-    pollfd waiting = {handle, POLLIN, 0};
-    EXPECT_EQ(poll(&waiting, 1, 60000), 1) << "still runs";
-    close(handle);
-  }
-
-  int Run(const std::string& flags) {
-    Process process = Start(flags);
-    return Wait(process).number;
-  }
-
-  // Returns the next line that a script writes to $PIPE.
-  std::string NextLine() {
-    std::string line;
-    char c = 0;
-    pollfd waiting = {pipe_, POLLIN, 0};
-    while (poll(&waiting, 1, 60000) == 1 && read(pipe_, &c, 1) == 1 && c != '\n') line.push_back(c);
-    return line;
-  }
-
-  std::string folder_;
-  std::string ballast_;
-  int pipe_ = -1;
 };
 
 constexpr char kRates[] = "--set optimizer.sgd.learning_rate=0.1,0.3,0.2";
