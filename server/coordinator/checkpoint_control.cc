@@ -210,7 +210,9 @@ v1::SaveCheckpointResponse CheckpointControl::Save(const v1::SaveCheckpointReque
     return response;
   }
   uint64_t id = request.id();
-  if (id == 0) id = status_.finished() ? final_id_ : stop_id_ > 0 ? stop_id_ : plan_->Request();
+  // An id that this coordinator never named, of before its restart for example, must not be waited for.
+  const bool unknown = id >= plan_->id() && !plan_->requested(id);
+  if (id == 0 || unknown) id = status_.finished() ? final_id_ : stop_id_ > 0 ? stop_id_ : plan_->Request();
   const bool captured = id < plan_->id() || (id == plan_->id() && plan_->phase() >= CheckpointPlan::Phase::kWriting);
   if (request.stop() && status_.running() && !captured) stop_id_ = id;
   if (id == last_.id()) return last_;

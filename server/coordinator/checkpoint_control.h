@@ -47,7 +47,7 @@ class CheckpointPlan {
   static constexpr absl::Duration kMaxWriting = absl::Minutes(30);
 
   CheckpointPlan(const Options& options, absl::Time now)
-      : options_(options), due_(now + options.interval), next_id_(options.first_id) {}
+      : options_(options), due_(now + options.interval), next_id_(options.first_id), done_(options.servers) {}
 
   Phase phase() const { return phase_; }
   // Id of the current or next checkpoint.

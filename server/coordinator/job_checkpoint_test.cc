@@ -82,6 +82,15 @@ TEST_F(JobCheckpointTest, WaitsForDataThatIsHeldAndHandsOutNoMore) {
   EXPECT_EQ((*grant)->lease->id, 3) << "no id is given twice";
 }
 
+// It may have been named before the coordinator was restarted.
+TEST_F(JobCheckpointTest, AnIdThatWasNeverNamedBeginsANewCheckpoint) {
+  Start();
+  EXPECT_EQ(Save(18446744073709551615u).id(), 1);
+  EXPECT_EQ(Save().id(), 1);
+  EXPECT_EQ(Save(1).waiting_for(), "server 0");
+  ASSERT_EQ(Beat(server_)->capture_checkpoint_id, 1);
+}
+
 // A restarted coordinator may be told to resume from the newest checkpoint.
 TEST_F(JobCheckpointTest, ACheckpointOfTheJobItselfIsNotWhatItBeganFrom) {
   Start();
