@@ -44,6 +44,7 @@ absl::StatusOr<uint32_t> JobControl::LateRank(const Newcomer& newcomer) const {
 
 absl::StatusOr<Membership::Id> JobControl::Join(Newcomer newcomer, absl::Time now) {
   Update(now);
+  newcomer.description = MemberText(newcomer.description);
   std::optional<uint32_t> rank = newcomer.rank;
   if (status_.finished() || status_.failed()) {
     const absl::StatusOr<uint32_t> late = LateRank(newcomer);
@@ -196,8 +197,8 @@ absl::StatusOr<JobControl::HeartbeatReply> JobControl::Heartbeat(const Membershi
   return reply;
 }
 
-absl::Status JobControl::Leave(const Membership::Id& id, const std::string& failure, bool worker_local,
-                               absl::Time now) {
+absl::Status JobControl::Leave(const Membership::Id& id, std::string failure, bool worker_local, absl::Time now) {
+  failure = MemberText(failure);
   const bool was_here = members_.Heartbeat(id, now).ok();
   const bool pair = options_.with_standby && id.role != MemberRole::kWorker;
   const auto state = failure.empty()         ? Membership::State::kLeft

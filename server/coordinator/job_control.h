@@ -80,7 +80,7 @@ class JobControl {
   void EndResponse(const Membership::Id& id, absl::Time now);
   // With an empty `failure` the member has finished. With a `failure` that is `worker_local` only this member is lost
   // and the others continue; any other failure fails the job.
-  absl::Status Leave(const Membership::Id& id, const std::string& failure, bool worker_local, absl::Time now);
+  absl::Status Leave(const Membership::Id& id, std::string failure, bool worker_local, absl::Time now);
   // UNAVAILABLE with the names of the servers that have not joined; FAILED_PRECONDITION for a job other than the
   // coordinator's; otherwise the errors of ShardMap::Place.
   absl::StatusOr<ShardMap> PlaceTensors(absl::string_view job, absl::Span<const v1::TensorSpec> specs);

@@ -243,6 +243,17 @@ TEST_F(JobControlTest, SumsUpProgressOverTheWorkers) {
   EXPECT_EQ(Report(worker0_, progress)->examples(), 400) << "a retry counts once";
 }
 
+TEST_F(JobControlTest, WhatAMemberSaysOfItselfIsOneShortLine) {
+  server_ = *JoinServer(0);
+  worker0_ = *control_->Join(WorkerOf(0, SyncJob(), 20, "\x1b[2Jhost\nprocess 7"), now_);
+  worker1_ = *JoinWorker(1);
+  EXPECT_EQ(control_->Describe(now_).members(1).description(), "?[2Jhost process 7");
+  EXPECT_EQ(control_->Join(WorkerOf(0, SyncJob(), 20, "\x1b[2Jhost\nprocess 7"), now_)->incarnation, 2)
+      << "the same process";
+  ASSERT_TRUE(Leave(worker1_, std::string(2047, 'x') + "\xc3\xa4" + std::string(3000000, 'x')).ok());
+  EXPECT_EQ(control_->Describe(now_).members(2).reason(), std::string(2047, 'x') + " ... (truncated)");
+}
+
 TEST_F(JobControlTest, KeepsAnEvaluationByAWorkerThatHasMadeNoStep) {
   Gather();
   v1::Evaluation evaluation;

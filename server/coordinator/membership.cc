@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/status/error_reason.h"
@@ -13,6 +14,19 @@ namespace ballast {
 absl::string_view RoleName(MemberRole role) {
   constexpr absl::string_view kNames[] = {"server", "worker", "standby"};
   return kNames[static_cast<int>(role)];
+}
+
+std::string MemberText(absl::string_view text) {
+  constexpr size_t kMost = 2048;
+  size_t size = std::min(text.size(), kMost);
+  // Do not cut inside a UTF-8 character.
+  while (size < text.size() && size > 0 && (static_cast<unsigned char>(text[size]) & 0xC0) == 0x80) --size;
+  std::string line(text.substr(0, size));
+  for (char& c : line) {
+    if (c == '\n' || c == '\t') c = ' ';
+    if (absl::ascii_iscntrl(c)) c = '?';
+  }
+  return size < text.size() ? absl::StrCat(line, " ... (truncated)") : line;
 }
 
 absl::string_view StateName(Membership::State state) {

@@ -22,6 +22,10 @@ enum class MemberRole { kServer, kWorker, kStandby };
 
 absl::string_view RoleName(MemberRole role);
 
+// Returns at most 2 KiB of what a process says of itself, in one line that cannot control a terminal. The rest is left
+// out, because every heartbeat and every saved state repeats it.
+std::string MemberText(absl::string_view text);
+
 // Owns the members of a job: ranks, incarnations, and the time of each one's last heartbeat. Invariant: a rank has at
 // most one live member, whose incarnation exceeds all earlier ones of that rank. Deliberately does not know what a
 // loss means to the job.
