@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "common/status/error_reason.h"
+#include "google/protobuf/text_format.h"
 #include "server/coordinator/testing/job_fixture.h"
 
 namespace ballast {
@@ -241,6 +242,33 @@ TEST_F(JobControlTest, SumsUpProgressOverTheWorkers) {
   EXPECT_DOUBLE_EQ(sum->train_loss(), 1.0);
   EXPECT_DOUBLE_EQ(sum->samples_per_second(), 400);
   EXPECT_EQ(Report(worker0_, progress)->examples(), 400) << "a retry counts once";
+}
+
+TEST_F(JobControlTest, RefusesFiguresThatNoWorkerCanHave) {
+  Gather();
+  const auto error = [&](const char* text, const char* evaluation = "") {
+    v1::WorkerProgress progress;
+    v1::Evaluation evaluated;
+    EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &progress)) << text;
+    EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(evaluation, &evaluated)) << evaluation;
+    const absl::Status status = Report(worker1_, progress, *evaluation == 0 ? nullptr : &evaluated).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << text << evaluation;
+    return std::string(status.message());
+  };
+  EXPECT_EQ(error("work { examples: 18446744073709551615 }"),
+            "report of worker 1: work.examples: got 1.84467e+19, want 0 to 2^48");
+  EXPECT_EQ(error("work { loss_sum: nan }"), "report of worker 1: work.loss_sum: got nan, want a finite number");
+  EXPECT_EQ(error("work { seconds: inf }"), "report of worker 1: work.seconds: got inf, want 0 to 2^48");
+  EXPECT_EQ(error("work { wait_seconds: -1 }"), "report of worker 1: work.wait_seconds: got -1, want 0 to 2^48");
+  EXPECT_EQ(error("epoch: 1 work { examples: 1 }"), "report of worker 1: epoch: got 1, want below 1");
+  EXPECT_EQ(error("step: 18446744073709551615"),
+            "report of worker 1: step: got 18446744073709551615, want at most 2^48");
+  EXPECT_EQ(error("learning_rate: nan"), "report of worker 1: learning_rate: got nan, want a finite number");
+  EXPECT_EQ(error("acknowledged_pushes: [1, 2]"),
+            "report of worker 1: acknowledged_pushes: got 2, want at most 1, one for each server");
+  EXPECT_EQ(error("", "epoch: 2"), "report of worker 1: evaluation.epoch: got 2, want at most 1");
+  EXPECT_EQ(error("", "accuracy: -7"), "report of worker 1: evaluation.accuracy: got -7, want 0 to 1");
+  EXPECT_EQ(Progress().examples(), 0);
 }
 
 TEST_F(JobControlTest, WhatAMemberSaysOfItselfIsOneShortLine) {

@@ -7,12 +7,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/text/validation_errors.h"
 #include "google/protobuf/util/message_differencer.h"
 
 namespace ballast {
 namespace {
 
 constexpr size_t kEpochs = 16;
+// Limit on a figure of one report: 65,535 reports fit into a sum.
+constexpr double kMaxFigure = uint64_t{1} << 48;
 
 void Add(const v1::Work& work, v1::Work& to) {
   to.set_examples(to.examples() + work.examples());
@@ -29,7 +32,42 @@ void Add(const v1::Work& work, v1::Work& to) {
   to.set_bytes_received(to.bytes_received() + work.bytes_received());
 }
 
+void Check(const v1::Work& work, ValidationErrors& errors) {
+  for (int i = 0; i < work.GetDescriptor()->field_count(); ++i) {
+    const google::protobuf::FieldDescriptor* field = work.GetDescriptor()->field(i);
+    const bool count = field->cpp_type() == google::protobuf::FieldDescriptor::CPPTYPE_UINT64;
+    const double figure = count ? static_cast<double>(work.GetReflection()->GetUInt64(work, field))
+                                : work.GetReflection()->GetDouble(work, field);
+    const std::string name = absl::StrCat("work.", field->name());
+    if (field->number() == v1::Work::kLossSumFieldNumber) {
+      errors.Check(std::isfinite(figure), name, figure, "a finite number");
+    } else {
+      errors.Check(figure >= 0 && figure <= kMaxFigure, name, figure, "0 to 2^48");
+    }
+  }
+}
+
 }  // namespace
+
+absl::Status CheckReport(const v1::WorkerProgress& progress, const v1::Evaluation* evaluation, uint32_t servers,
+                         uint32_t epochs) {
+  ValidationErrors errors;
+  Check(progress.work(), errors);
+  errors.Check(progress.step() <= kMaxFigure, "step", progress.step(), "at most 2^48");
+  errors.Check(std::isfinite(progress.learning_rate()), "learning_rate", progress.learning_rate(), "a finite number");
+  errors.Check(static_cast<uint32_t>(progress.acknowledged_pushes_size()) <= servers, "acknowledged_pushes",
+               progress.acknowledged_pushes_size(), absl::StrCat("at most ", servers, ", one for each server"));
+  if (epochs > 0 && progress.work().examples() > 0) {
+    errors.Check(progress.epoch() < epochs, "epoch", progress.epoch(), absl::StrCat("below ", epochs));
+  }
+  if (evaluation != nullptr) {
+    const std::string most = absl::StrCat("at most ", epochs);
+    errors.Check(epochs == 0 || evaluation->epoch() <= epochs, "evaluation.epoch", evaluation->epoch(), most);
+    errors.Check(evaluation->accuracy() >= 0 && evaluation->accuracy() <= 1, "evaluation.accuracy",
+                 evaluation->accuracy(), "0 to 1");
+  }
+  return errors.First();
+}
 
 void ProgressTracker::Report(uint32_t rank, uint64_t incarnation, const v1::WorkerProgress& progress, double seconds) {
   Worker& worker = workers_[rank];

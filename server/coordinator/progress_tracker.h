@@ -8,11 +8,17 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "ballast/internal/v1/coordinator_state.pb.h"
 #include "ballast/v1/coordinator_service.pb.h"
 #include "ballast/v1/job.pb.h"
 
 namespace ballast {
+
+// INVALID_ARGUMENT if a report has figures that no worker of the job can have, because the sums of all workers would be
+// spoiled for good. `epochs`: those of the job; 0 if it leases no data.
+absl::Status CheckReport(const v1::WorkerProgress& progress, const v1::Evaluation* evaluation, uint32_t servers,
+                         uint32_t epochs);
 
 // Owns the sums of the workers' progress reports, over the whole job, the newest line and the newest epochs; see
 // v1.JobProgress for these words. No sum starts over with a process. Knows neither members nor leases.

@@ -219,6 +219,10 @@ absl::Status WorkerControl::Complete(const Membership::Id& id, uint64_t lease, u
 absl::Status WorkerControl::Report(const Membership::Id& id, const v1::WorkerProgress& progress,
                                    const v1::Evaluation* evaluation, absl::Time now) {
   if (absl::Status status = CheckWorker(id, now); !status.ok()) return status;
+  const uint32_t epochs = leases_.has_value() ? job_->training().epochs() : 0;
+  if (absl::Status status = CheckReport(progress, evaluation, options_.servers, epochs); !status.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("report of worker ", id.rank, ": ", status.message()));
+  }
   progress_.Report(id.rank, id.incarnation, progress, absl::ToDoubleSeconds(status_.RunningFor(now)));
   status_.Record();
   if (evaluation == nullptr) return absl::OkStatus();

@@ -208,9 +208,10 @@ v1::WorkerProgress TrainingLoop::TakeTally(const ExchangeStats& stats) {
   work.set_examples(tally_.examples);
   work.set_loss_sum(tally_.loss_sum);
   work.set_steps(stats.steps);
-  work.set_seconds(absl::ToDoubleSeconds(now - tally_.since));
+  // The machine's clock may have been set back.
+  work.set_seconds(std::max(0.0, absl::ToDoubleSeconds(now - tally_.since)));
   // The first values are pulled before that time.
-  work.set_wait_seconds(std::min(absl::ToDoubleSeconds(stats.waited), work.seconds()));
+  work.set_wait_seconds(std::clamp(absl::ToDoubleSeconds(stats.waited), 0.0, work.seconds()));
   work.set_pushes(stats.pushes);
   work.set_staleness_sum(stats.staleness_sum);
   work.set_max_staleness(stats.max_staleness);
