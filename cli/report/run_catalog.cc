@@ -185,7 +185,7 @@ bool IsBetter(const RunInfo& a, const RunInfo& b) { return Rank(a) < Rank(b); }
 
 std::string TestText(const RunInfo& run) {
   if (run.summary.test_accuracy.has_value()) return absl::StrFormat("accuracy %.4f", *run.summary.test_accuracy);
-  if (run.summary.test_loss.has_value()) return absl::StrFormat("loss %.4f", *run.summary.test_loss);
+  if (run.summary.test_loss.has_value()) return absl::StrFormat("loss %.4g", *run.summary.test_loss);
   return "-";
 }
 

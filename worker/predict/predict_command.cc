@@ -158,7 +158,7 @@ int Evaluate(const Request& request, SavedModel& saved, const Dataset& data, con
     json["examples"] = data.size();
     streams.out << JsonLine(json) << std::endl;
   } else {
-    streams.out << absl::StrFormat("loss %.4f", result->loss())
+    streams.out << absl::StrFormat("loss %.4g", result->loss())
                 << (result->has_accuracy() ? absl::StrFormat(", accuracy %.4f", result->accuracy()) : "") << " on "
                 << CountText(data.size()) << " examples" << std::endl;
   }

@@ -156,7 +156,7 @@ TEST_F(PredictCommandTest, PredictsEveryExampleOfSeveralBatchesInOrder) {
 TEST_F(PredictCommandTest, EvaluatesOnDataWithLabels) {
   const std::string model = WriteRegression(Description(kRegression, kCsv));
   ASSERT_EQ(Run("eval", {model, "--data", Write("a.csv", "1,2,210\n0,0,4\n")}), 0) << err_;
-  EXPECT_EQ(out_, "loss 5.0000 on 2 examples\n");
+  EXPECT_EQ(out_, "loss 5 on 2 examples\n");
   const std::string classifier = WriteClassifier(Description(kClassifier, kCsv));
   ASSERT_EQ(Run("eval", {classifier, "--data", Path("a.csv"), "--json"}), 2);
   EXPECT_THAT(err_, HasSubstr("a.csv:2: label is 4, want a whole number from 0 to 1"));

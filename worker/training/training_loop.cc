@@ -231,7 +231,7 @@ absl::Status TrainingLoop::Report(const v1::Evaluation* evaluation) {
   progress_ = *std::move(progress);
   unrecorded_steps_ = 0;
   if (evaluation != nullptr) {
-    std::cerr << absl::StrFormat("epoch %d: test loss %.4f", evaluation->epoch(), evaluation->loss())
+    std::cerr << absl::StrFormat("epoch %d: test loss %.4g", evaluation->epoch(), evaluation->loss())
               << (evaluation->has_accuracy() ? absl::StrFormat(", accuracy %.4f", evaluation->accuracy()) : "")
               << std::endl;
   }
