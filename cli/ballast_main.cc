@@ -103,7 +103,7 @@ int Main(const std::vector<std::string>& words) {
     std::cout << VersionText() << std::endl;
     return kExitSuccess;
   }
-  if (name == "--help" || name == "-h" || (name == "help" && words.size() == 1)) {
+  if (name == "--help" || name == "-h" || (name == "help" && (words.size() == 1 || words[1] == "--help"))) {
     PrintHelp(std::cout);
     return kExitSuccess;
   }

@@ -4,16 +4,19 @@
 #include <map>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 
 namespace ballast {
 namespace {
 
 constexpr char kHead[] = R"(# Completion of ballast for bash; printed by: ballast completion bash
 _ballast_words() { mapfile -t COMPREPLY < <(compgen -W "$1" -- "$cur"); }
+# The flags of a command that is part of another program.
+_ballast_flags() { "${COMP_WORDS[0]}" "$1" --help 2>/dev/null | sed -n '/^  --help/d; s/^  \(--[a-z-]*\).*/\1/p'; }
 _ballast_files() {
   compopt -o filenames 2>/dev/null || true
   mapfile -t COMPREPLY < <(compgen "$@" -- "$cur"; [[ $# == 1 ]] || compgen -d -- "$cur")
@@ -32,7 +35,10 @@ complete -F _ballast ballast
 // Returns the call that completes a value with this placeholder; "return" if it can be anything.
 std::string Completer(const std::string& placeholder) {
   if (absl::StrContains(placeholder, '|')) {
-    return absl::StrCat("_ballast_words '", absl::StrReplaceAll(placeholder, {{"|", " "}}), "'; return");
+    // Capitals stand for values.
+    const auto literal = [](absl::string_view word) { return !word.empty() && !absl::ascii_isupper(word[0]); };
+    const std::vector<std::string> words = absl::StrSplit(placeholder, '|', literal);
+    return absl::StrCat("_ballast_words '", absl::StrJoin(words, " "), "'; return");
   }
   if (placeholder == "JOB") return "_ballast_files -f -X '!*.textproto'; return";
   if (absl::StrContains(placeholder, "DIR")) return "_ballast_files -d; return";
@@ -60,8 +66,9 @@ std::string Branch(const Command& command) {
     }
     absl::StrAppend(&text, "      esac\n");
   }
-  absl::StrAppend(&text, "      if [[ $cur == -* ]]; then _ballast_words '", JoinFlags(flags),
-                  " --help'; return; fi\n");
+  absl::StrAppend(&text, "      if [[ $cur == -* ]]; then _ballast_words '", JoinFlags(flags), " --help'",
+                  command.flags == nullptr ? absl::StrCat("\" $(_ballast_flags ", command.name, ")\"") : "",
+                  "; return; fi\n");
   return absl::StrCat(text, "      ", Completer(command.operand), "\n      ;;\n");
 }
 

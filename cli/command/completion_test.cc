@@ -24,12 +24,18 @@ const std::vector<FlagSpec>& LaunchFlags() {
                                                        {"run-dir", "DIR", "A directory."},
                                                        {"trace", "FILE", "A file."},
                                                        {"servers", "N", "A number."},
+                                                       {"gpus", "N|all", "A number, or all."},
                                                        {"json", "", "A switch."}};
   return *flags;
 }
 
+const std::vector<FlagSpec>& NoFlags() {
+  static const auto* flags = new std::vector<FlagSpec>();
+  return *flags;
+}
+
 constexpr Command kCommands[] = {{"launch", "", nullptr, "", "JOB", LaunchFlags},
-                                 {"checkpoint", "", nullptr, "", "list|verify"},
+                                 {"checkpoint", "", nullptr, "", "list|verify", NoFlags},
                                  {"status", "", nullptr, "", "RUN_DIR"},
                                  {"predict", "", nullptr, "", "MODEL_OR_RUN"}};
 
@@ -43,11 +49,13 @@ class CompletionTest : public ::testing::Test {
       std::ofstream(folder_ + "/" + name) << "";
     }
     std::ofstream(folder_ + "/ballast.bash") << BashCompletion(kCommands);
+    std::ofstream(folder_ + "/ballast") << "echo \"usage: ballast $*\n  --data FILE   Data.\n  --help   Help.\"";
+    std::filesystem::permissions(folder_ + "/ballast", std::filesystem::perms::owner_all);
   }
 
   // Returns the proposals of bash for the last of these words, as bash splits them.
   std::vector<std::string> Complete(const std::vector<std::string>& words) {
-    std::string script = "cd \"$1\" && source ./ballast.bash && COMP_WORDS=(ballast";
+    std::string script = "cd \"$1\" && PATH=.:$PATH && source ./ballast.bash && COMP_WORDS=(ballast";
     for (const std::string& word : words) absl::StrAppend(&script, " \"", word, "\"");
     absl::StrAppend(&script, ") && COMP_CWORD=", words.size(), " && _ballast; printf \"%s\\n\" \"${COMPREPLY[@]}\"");
     const std::string command = absl::StrCat("bash -uec '", script, "' bash '", folder_, "' 2>&1");
@@ -71,9 +79,10 @@ TEST_F(CompletionTest, CompletesCommands) {
 
 TEST_F(CompletionTest, CompletesTheFlagsOfTheCommand) {
   EXPECT_THAT(Complete({"launch", "--"}),
-              ElementsAre("--device", "--run-dir", "--trace", "--servers", "--json", "--help"));
+              ElementsAre("--device", "--run-dir", "--trace", "--servers", "--gpus", "--json", "--help"));
   EXPECT_THAT(Complete({"launch", "mnist.textproto", "--se"}), ElementsAre("--servers"));
-  EXPECT_THAT(Complete({"status", "--"}), ElementsAre("--help"));
+  EXPECT_THAT(Complete({"checkpoint", "--"}), ElementsAre("--help"));
+  EXPECT_THAT(Complete({"predict", "--"}), ElementsAre("--help", "--data")) << "flags of another program";
 }
 
 TEST_F(CompletionTest, CompletesTheValuesOfFlags) {
@@ -83,6 +92,7 @@ TEST_F(CompletionTest, CompletesTheValuesOfFlags) {
   EXPECT_THAT(Complete({"launch", "--run_dir", "r"}), ElementsAre("runs"));
   EXPECT_THAT(Complete({"launch", "--trace", "no"}), ElementsAre("notes.txt"));
   EXPECT_THAT(Complete({"launch", "--servers", ""}), IsEmpty());
+  EXPECT_THAT(Complete({"launch", "--gpus", ""}), ElementsAre("all"));
 }
 
 TEST_F(CompletionTest, CompletesJobFilesAndDirectories) {
