@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Installs the programs, and what programs on the client and workers with own layers are built from.
 set -euo pipefail
+export LC_ALL=C
 
 usage() {
   cat <<'USAGE'
@@ -49,16 +50,18 @@ done
 root=$destdir$prefix
 manifest=share/ballast/installed
 
-# Removes the files that a manifest lists, and Ballast's own folders if nothing else is in them.
+# Removes the files that a manifest lists, and the folders (which end in a slash) if nothing else is in them.
 remove() {
-  local file folder
+  local file
+  # Folders after what is in them.
   while IFS= read -r file; do
     [[ $file != /* && $file != *..* ]] || fail "$root/$manifest: got \"$file\", want a path below the prefix"
-    rm -f -- "$root/$file"
-  done <"$1"
-  for folder in include/ballast share/ballast share/doc/ballast; do
-    [[ ! -d $root/$folder ]] || find "$root/$folder" -depth -type d -empty -delete
-  done
+    if [[ $file == */ ]]; then
+      rmdir -- "$(realpath -m -- "$root/$file")" 2>/dev/null || true
+    else
+      rm -f -- "$root/$file"
+    fi
+  done < <(sort -r "$1")
 }
 
 [[ -e $root || -z $uninstall ]] || fail "nothing is installed in $root"
@@ -138,14 +141,22 @@ fi
 
 # The manifest comes first, so that an installation that was cut short can be removed; it still lists an older one's
 # files, which are removed at the end.
-mkdir -p "$root/share/ballast"
-printf '%s\n' "${targets[@]}" "$manifest" | sort >"$work/new"
+{
+  printf '%s\n' "${targets[@]}" "$manifest"
+  # Folders that an installation makes, this one or the one before.
+  [[ -d $root ]] || echo ./
+  for target in "${targets[@]}"; do
+    while target=$(dirname "$target"); [[ $target != . ]]; do [[ -d $root/$target ]] || echo "$target/"; done
+  done
+  if [[ -f $root/$manifest ]]; then grep '/$' "$root/$manifest" || true; fi
+} | sort -u >"$work/new"
 sort -u "$work/new" "$root/$manifest" >"$work/both" 2>/dev/null || cp "$work/new" "$work/both"
-install -m 644 "$work/both" "$root/$manifest"
+install -D -m 644 "$work/both" "$root/$manifest"
 for ((i = 0; i < ${#targets[@]}; i++)); do
   install -D -m "${modes[i]}" -- "${sources[i]}" "$root/${targets[i]}"
 done
 comm -13 "$work/new" "$work/both" >"$work/old"
+grep '/$' "$work/new" >>"$work/old" || true
 remove "$work/old"
 install -m 644 "$work/new" "$root/$manifest"
 

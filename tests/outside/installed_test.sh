@@ -51,6 +51,7 @@ expect_trained() {
     fail "$1: test accuracy \"$accuracy\", want 1: $(<"$TEST_TMPDIR/summary")"
 }
 
+mkdir -p "$prefix/empty"
 install_ballast || fail "install.sh: $(<"$TEST_TMPDIR/err")"
 grep -q "add it with: export PATH=\"$prefix/bin:\\\$PATH\"" "$TEST_TMPDIR/out" || fail "PATH: $(<"$TEST_TMPDIR/out")"
 export PATH=$prefix/bin:$PATH PKG_CONFIG_PATH=$prefix/lib/pkgconfig
@@ -82,8 +83,9 @@ touch "$prefix/share/ballast/former" "$prefix/include/ballast/foreign.h"
 install_ballast || fail "a second installation: $(<"$TEST_TMPDIR/err")"
 [[ ! -e $prefix/share/ballast/former ]] || fail "a second installation leaves a file of the first"
 deploy/install.sh --uninstall --prefix "$prefix" >/dev/null || fail "--uninstall"
-left=$(cd "$prefix" && find . -type f)
-[[ $left == ./include/ballast/foreign.h ]] || fail "--uninstall leaves $left, want ./include/ballast/foreign.h"
+left=$(cd "$prefix" && find . -mindepth 1 | sort | xargs)
+[[ $left == "./empty ./include ./include/ballast ./include/ballast/foreign.h" ]] ||
+  fail "--uninstall leaves $left, want the folder that was there before and the file of somebody else"
 
 deploy/install.sh --built . --prefix /opt/ballast --destdir "$TEST_TMPDIR/package" >/dev/null
 grep -q '^prefix=/opt/ballast$' "$TEST_TMPDIR/package/opt/ballast/lib/pkgconfig/ballast_client.pc" || fail "--destdir"
