@@ -109,6 +109,15 @@ TEST_F(PairsTest, ADeadServersStandbyTakesOverAtOnce) {
   EXPECT_EQ(coordinator_->Heartbeat(server_).status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
+TEST_F(PairsTest, AServerThatLeavesAFinishedJobDoesNotLeaveEarly) {
+  Begin();
+  coordinator_->AcquireLease(worker_, {}, absl::Seconds(1), [](const auto&) {});
+  ASSERT_TRUE(coordinator_->CompleteLease(worker_, 1, 2, 2).ok());
+  EXPECT_EQ(State(), v1::JOB_STATE_FINISHED);
+  ASSERT_TRUE(coordinator_->Leave(server_, "", /*worker_local=*/false).ok());
+  EXPECT_EQ(LastNotice(), "server 0 left; its standby (process 2) takes over at host:2");
+}
+
 TEST_F(PairsTest, AServerThatNobodyHearsIsReplacedAndHearsOfIt) {
   Begin();
   Pass(absl::Seconds(3), {standby_});

@@ -209,13 +209,15 @@ absl::Status JobControl::Leave(const Membership::Id& id, std::string failure, bo
   }
   status_.Change();
   const std::string who = absl::StrCat(RoleName(id.role), " ", id.rank);
-  const std::string how = failure.empty() ? " left before the job was done" : absl::StrCat(" was lost: ", failure);
   if (was_here && !failure.empty() && !worker_local && !pair) {
     status_.Fail(absl::StrCat(who, " failed: ", failure), members_.Find(id.role, id.rank), now);
   }
   // Without leases only the worker knows when it is done.
   const bool done = status_.finished() || workers_.all_done() ||
                     (!workers_.leases_data() && id.role == MemberRole::kWorker && failure.empty());
+  const std::string how = !failure.empty() ? absl::StrCat(" was lost: ", failure)
+                          : done           ? " left"
+                                           : " left before the job was done";
   if (was_here && pair && id.role == MemberRole::kServer) {
     servers_.LoseServer(id.rank, absl::StrCat(who, how), now);
   } else if (was_here && !done) {
