@@ -160,8 +160,11 @@ int Fail(LineWriter& lines, const absl::Status& status, int code) {
   return code;
 }
 
-uint64_t MemoryLimit() {
+absl::StatusOr<uint64_t> MemoryLimit() {
   const double gib = absl::GetFlag(FLAGS_memory_limit_gib);
+  if (!(gib >= 0 && gib <= 1048576)) {
+    return absl::InvalidArgumentError(absl::StrCat("--memory_limit_gib: got ", gib, ", want 0 to 1048576"));
+  }
   if (gib > 0) return gib * (1 << 30);
   return static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE) / 4 * 3;
 }
@@ -211,7 +214,9 @@ int Serve(LineWriter& lines) {
   if (const std::string warning = InsecurityWarning(options.listen, options.security); !warning.empty()) {
     lines.Write(warning);
   }
-  options.max_state_bytes = MemoryLimit();
+  const absl::StatusOr<uint64_t> memory_limit = MemoryLimit();
+  if (!memory_limit.ok()) return Fail(lines, memory_limit.status(), 2);
+  options.max_state_bytes = *memory_limit;
   const uint64_t in_flight = absl::GetFlag(FLAGS_bytes_in_flight_mib);
   if (in_flight < 8 || in_flight > (1 << 20)) {
     return Fail(

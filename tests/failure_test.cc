@@ -241,6 +241,7 @@ TEST_F(ByHandTest, APortInUseIsNamed) {
 
 TEST_F(ByHandTest, ABudgetOutOfRangeIsNamed) {
   const std::pair<std::vector<std::string>, const char*> cases[] = {
+      {{"--memory_limit_gib", "nan"}, "error: --memory_limit_gib: got nan, want 0 to 1048576"},
       {{"--max_streams", "0"}, "error: --max_streams: got 0, want 1 to 1024"},
       {{"--max_connections", "2000000000"}, "error: connections: got 2000000000, want at most "},
       {{"--bytes_in_flight_mib", "7"}, "error: --bytes_in_flight_mib: got 7, want 8 to 1048576"}};

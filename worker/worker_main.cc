@@ -56,7 +56,7 @@ ABSL_FLAG(std::string, codec, "",
           "use the same encoding with fp16 and bf16, otherwise fp32, unless --value_codec is given.");
 ABSL_FLAG(std::string, value_codec, "", "Encoding of values: fp32, fp16, bf16 or int8.");
 ABSL_FLAG(bool, shared_memory, true, "Exchange messages with servers on this machine through shared memory.");
-ABSL_FLAG(std::string, durability, "", "Durability of the job's state: none, checkpoint, wal, wal_sync or replica.");
+ABSL_FLAG(std::string, durability, "", "Durability of the job's state: none, checkpoint, wal, wal_sync or standby.");
 ABSL_FLAG(std::string, precision, "", "Precision to compute in: fp32, tf32, bf16 or fp16; the CPU has only fp32.");
 ABSL_FLAG(
     std::string, trace, "",
@@ -149,6 +149,7 @@ absl::StatusOr<Worker::Options> ReadOptions() {
   options.cuda.autotune = absl::GetFlag(FLAGS_autotune);
   options.cuda.graphs = absl::GetFlag(FLAGS_cuda_graphs);
   const int threads = absl::GetFlag(FLAGS_threads);
+  if (threads < 0) return absl::InvalidArgumentError(absl::StrCat("--threads: got ", threads, ", want 0 to 1024"));
   options.threads = threads > 0 ? threads : std::max(1u, std::thread::hardware_concurrency());
   options.run_dir = absl::GetFlag(FLAGS_run_dir);
   options.shared_memory = absl::GetFlag(FLAGS_shared_memory);

@@ -75,7 +75,7 @@ class GrpcServerConnection : public ServerConnection {
     context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(timeout));
     const absl::Time start = absl::Now();
     const grpc::Status status = rpc(&context);
-    const std::string waited = absl::FormatDuration(absl::Trunc(absl::Now() - start, absl::Milliseconds(100)));
+    const std::string waited = absl::FormatDuration(absl::Ceil(absl::Now() - start, absl::Milliseconds(100)));
     if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
       return absl::DeadlineExceededError(
           absl::StrCat("timed out after ", waited, " waiting for a response from the server at ", address_));

@@ -25,17 +25,24 @@ std::string Describe(absl::string_view usage, const std::vector<std::string>& na
   return text;
 }
 
+// Sets the flag; `object` names it in the error.
+absl::Status SetFlag(absl::CommandLineFlag* flag, const std::string& value, absl::string_view object) {
+  std::string error;
+  if (flag->ParseFrom(value, &error)) return absl::OkStatus();
+  const absl::string_view want = flag->IsOfType<bool>()     ? "true or false"
+                                 : flag->IsOfType<double>() ? "a number"
+                                 : flag->IsOfType<int>()    ? "a whole number"
+                                                            : "a whole number from 0 to 4294967295";
+  return absl::InvalidArgumentError(absl::StrCat(object, ": got \"", value, "\", want ", want));
+}
+
 absl::Status SetFlagsFromEnvironment(const std::vector<std::string>& names) {
   for (const std::string& name : names) {
-    absl::CommandLineFlag* flag = absl::FindCommandLineFlag(name);
     const std::string variable = absl::StrCat("BALLAST_", absl::AsciiStrToUpper(name));
     const char* value = std::getenv(variable.c_str());
     if (value == nullptr) continue;
-    std::string error;
-    if (!flag->ParseFrom(value, &error)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("environment variable ", variable, ": got \"", value, "\": ", error));
-    }
+    const std::string object = absl::StrCat("environment variable ", variable);
+    if (absl::Status set = SetFlag(absl::FindCommandLineFlag(name), value, object); !set.ok()) return set;
   }
   return absl::OkStatus();
 }
@@ -62,11 +69,10 @@ absl::Status ParseFlags(int argc, char** argv, absl::string_view usage, const st
   }
   if (absl::Status status = SetFlagsFromEnvironment(names); !status.ok()) return status;
   for (const std::string& name : names) {
+    if (!arguments->Has(name)) continue;
     const std::string value = arguments->Get(name, "");
-    std::string error;
-    if (arguments->Has(name) && !absl::FindCommandLineFlag(name)->ParseFrom(value, &error)) {
-      return absl::InvalidArgumentError(absl::StrCat("flag --", name, ": got \"", value, "\": ", error));
-    }
+    absl::Status set = SetFlag(absl::FindCommandLineFlag(name), value, absl::StrCat("flag --", name));
+    if (!set.ok()) return set;
   }
   return absl::OkStatus();
 }
@@ -74,7 +80,8 @@ absl::Status ParseFlags(int argc, char** argv, absl::string_view usage, const st
 int ParseRank(absl::string_view text) {
   int rank = -1;
   const size_t dash = text.rfind('-');
-  if (dash != absl::string_view::npos) text.remove_prefix(dash + 1);
+  // A dash that begins the text is the sign of a negative number.
+  if (dash != absl::string_view::npos && dash > 0) text.remove_prefix(dash + 1);
   const bool digits = !text.empty() && std::all_of(text.begin(), text.end(), absl::ascii_isdigit);
   if (!digits || !absl::SimpleAtoi(text, &rank)) return -1;
   return rank;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/rpc/credentials.h"
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/security/tokens.h"
@@ -52,6 +53,14 @@ absl::StatusOr<Credentials> Credentials::Make(const SecurityOptions& options, co
 }
 
 absl::Status Credentials::CheckTarget(absl::string_view address) const {
+  const size_t colon = address.rfind(':');
+  int port = 0;
+  if (colon == absl::string_view::npos || colon == 0 || !absl::SimpleAtoi(address.substr(colon + 1), &port) ||
+      port < 1 || port > 65535) {
+    // gRPC would take port 0, or the port modulo 65536.
+    return absl::InvalidArgumentError(
+        absl::StrCat("cannot connect to \"", address, "\": want HOST:PORT with a port of 1 to 65535"));
+  }
   if (tls_ != nullptr || insecure_ || IsLoopback(address)) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("refusing to connect to ", address,
