@@ -271,6 +271,14 @@ TEST_F(JobControlTest, RefusesFiguresThatNoWorkerCanHave) {
   EXPECT_EQ(Progress().examples(), 0);
 }
 
+TEST_F(JobControlTest, ALeaseIsNotCompletedWithMoreStepsThanAWorkerCanMake) {
+  Gather();
+  ASSERT_EQ(Acquire(worker0_), 1);
+  EXPECT_EQ(Complete(worker0_, 1, 18446744073709551615u, 1).message(),
+            "lease 1 of worker 0: got 18446744073709551615 steps and 1 batches, want at most 2^48");
+  EXPECT_TRUE(Complete(worker0_, 1, 1, 1).ok());
+}
+
 TEST_F(JobControlTest, WhatAMemberSaysOfItselfIsOneShortLine) {
   server_ = *JoinServer(0);
   worker0_ = *control_->Join(WorkerOf(0, SyncJob(), 20, "\x1b[2Jhost\nprocess 7"), now_);

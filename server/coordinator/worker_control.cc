@@ -210,6 +210,10 @@ absl::Status WorkerControl::Complete(const Membership::Id& id, uint64_t lease, u
                                      absl::Time now) {
   if (absl::Status status = CheckWorker(id, now); !status.ok()) return status;
   if (!leases_.has_value()) return NoData(job_->name());
+  if (steps > kMaxExamples || batches > kMaxExamples) {
+    return absl::InvalidArgumentError(absl::StrCat("lease ", lease, " of worker ", id.rank, ": got ", steps,
+                                                   " steps and ", batches, " batches, want at most 2^48"));
+  }
   if (absl::Status status = leases_->Complete(id.rank, lease); !status.ok()) return status;
   progress_.EndedLease(id.rank, steps, batches);
   status_.Release();
