@@ -41,11 +41,17 @@ void PrintHelp(std::ostream& out) {
   out << "\nEach benchmark accepts --json, which prints one JSON object as the last line, and --help.\n";
 }
 
+int Refuse(const std::vector<std::string>& words, const std::string& message) {
+  const CommandResult result = Fail(std::cerr, absl::InvalidArgumentError(message), kExitBadInput);
+  if (AsksForJson(words)) std::cout << FailureJson(result, "") << std::endl;
+  return result;
+}
+
 int Main(const std::vector<std::string>& words) {
   if (words.empty() || words[0] == "--help" || words[0] == "-h" || words[0] == "help") {
     PrintHelp(words.empty() ? std::cerr : std::cout);
     if (!words.empty()) return kExitSuccess;
-    return Fail(std::cerr, absl::InvalidArgumentError("no benchmark given"), kExitBadInput);
+    return Refuse(words, "no benchmark given");
   }
   for (const Role& role : kRoles) {
     if (words[0] != role.flag || words.size() != 3) continue;
@@ -64,10 +70,8 @@ int Main(const std::vector<std::string>& words) {
     names.emplace_back(benchmark.name);
   }
   const std::string suggestion = SuggestNearest(words[0], names);
-  return Fail(std::cerr,
-              absl::InvalidArgumentError(absl::StrCat("unknown benchmark \"", words[0], "\"",
-                                                      suggestion.empty() ? "; see ballast bench --help" : suggestion)),
-              kExitBadInput);
+  return Refuse(words, absl::StrCat("unknown benchmark \"", words[0], "\"",
+                                    suggestion.empty() ? "; see ballast bench --help" : suggestion));
 }
 
 }  // namespace

@@ -101,6 +101,8 @@ def main():
         done = run([ballast, "bench", *words], env)
         expect(done.returncode == 2, f"{words}: status {done.returncode}")
         expect(done.stderr.splitlines()[-1:] == [said], f"{words}: said {done.stderr}")
+    refused = run([ballast, "bench", "transfre", "--json"], env)
+    expect("error" in json.loads(refused.stdout), f"transfre --json: {refused.stdout}")
     for name in ["transfer", "apply", "step", "scaling", "straggler"]:
         done = run([ballast, "bench", name, "--help"], env)
         expect(done.returncode == 0 and f"usage: ballast bench {name}" in done.stdout, f"{name} --help: {done.stdout}")

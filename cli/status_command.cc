@@ -133,6 +133,9 @@ bool ServesClients(const v1::GetProgressResponse& response, const v1::GetStatusR
   return response.progress().state() == v1::JOB_STATE_GATHERING && !workers && !shard.job().empty();
 }
 
+// Returns the current epoch, from 1; 0 without epochs.
+uint32_t EpochOf(const v1::JobProgress& job) { return std::min(job.epoch() + 1, job.epochs()); }
+
 void PrintJob(std::ostream& out, const v1::GetProgressResponse& response, bool serves_clients) {
   const v1::JobProgress& job = response.progress();
   out << absl::StrFormat("job %s: ", job.job().empty() ? "(none yet)" : job.job());
@@ -142,9 +145,8 @@ void PrintJob(std::ostream& out, const v1::GetProgressResponse& response, bool s
     out << StateName(job.state()) << (job.reason().empty() ? "" : ": ") << job.reason() << "\n";
   }
   if (job.epochs() > 0) {
-    out << absl::StrFormat("  epoch %d/%d  %s of %s examples  %s  step %d of the furthest worker\n",
-                           std::min(job.epoch() + 1, job.epochs()), job.epochs(),
-                           FormatCount(std::min(job.examples(), job.total_examples())),
+    out << absl::StrFormat("  epoch %d/%d  %s of %s examples  %s  step %d of the furthest worker\n", EpochOf(job),
+                           job.epochs(), FormatCount(std::min(job.examples(), job.total_examples())),
                            FormatCount(job.total_examples()), FormatClock(absl::Seconds(job.seconds())), job.step());
     if (job.line().examples() > 0) {
       out << absl::StrFormat("  last %s examples: loss %.4g  %s samples/s  workers waited %.0f%% of their time\n",
@@ -244,7 +246,7 @@ Json JobJson(const v1::GetProgressResponse& response, bool serves_clients) {
           {"state", serves_clients ? "serving" : StateName(job.state())},
           {"reason", serves_clients ? "" : job.reason()},
           {"mode", job.mode()},
-          {"epoch", job.epoch()},
+          {"epoch", EpochOf(job)},
           {"epochs", job.epochs()},
           {"step", job.step()},
           {"examples", job.examples()},

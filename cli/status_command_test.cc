@@ -175,6 +175,7 @@ TEST_F(StatusCommandTest, PrintsOneJsonObject) {
   EXPECT_EQ(json["shard"]["wait_microseconds"]["max"], 2500);
   EXPECT_EQ(json["shard"]["push_bytes"], 3 << 20);
   EXPECT_EQ(json["job"]["wait_share"], 0.25);
+  EXPECT_EQ(json["job"]["epoch"], 1) << "as in the text";
   EXPECT_EQ(json["job"]["state"], "failed");
   EXPECT_EQ(json["job"]["members"][0]["rank"], 1);
   EXPECT_EQ(json["job"]["members"][1]["role"], "standby");

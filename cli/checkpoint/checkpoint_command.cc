@@ -161,7 +161,7 @@ nlohmann::json Describe(const std::string& path, const internal::v1::CheckpointM
       {"created",
        absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", absl::FromUnixMillis(manifest.created_unix_ms()), absl::UTCTimeZone())},
       {"version", manifest.version()},
-      {"epoch", manifest.progress().epoch()},
+      {"epoch", manifest.progress().epoch() + 1},
       {"step", StepOf(manifest)},
       {"examples", manifest.progress().examples()},
       {"servers", manifest.files_size()},
@@ -243,7 +243,7 @@ CommandResult List(absl::Span<const std::string> manifests, bool json, std::ostr
     all.push_back(one);
     if (json) continue;
     out << absl::StrFormat("%8d  %s  epoch %d  step %d  %d servers  %s  %s\n", manifest->id(),
-                           one["created"].get<std::string>(), manifest->progress().epoch() + 1, StepOf(*manifest),
+                           one["created"].get<std::string>(), one["epoch"].get<uint32_t>(), StepOf(*manifest),
                            manifest->files_size(), BytesText(BytesOf(*manifest)), path);
   }
   if (json) out << nlohmann::json{{"checkpoints", all}}.dump() << std::endl;
