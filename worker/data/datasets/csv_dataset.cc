@@ -61,9 +61,9 @@ struct ExampleWriter {
 
   const TableColumn& column(size_t field) const { return schema.columns[layout.columns[field]]; }
 
-  void Number(size_t field, float value) {
+  void Number(size_t field, double value) {
     if (field == layout.label) {
-      label = value;
+      label = static_cast<float>(value);
     } else {
       features[targets[field].feature] = targets[field].Normalize(value);
     }

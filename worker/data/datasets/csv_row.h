@@ -90,7 +90,7 @@ CsvFault::Kind ParseCsvField(size_t i, const CsvField& field, CsvFormat::Field k
   return CsvFault::kNone;
 }
 
-// Parses a row and calls sink.Number(field, float), sink.Text(field, text) and sink.Missing(field); the latter two
+// Parses a row and calls sink.Number(field, double), sink.Text(field, text) and sink.Missing(field); the latter two
 // return a CsvFault::Kind. Stops at the first fault.
 template <typename Sink>
 CsvFault ParseCsvRow(absl::string_view row, const CsvFormat& format, Sink& sink) {

@@ -72,7 +72,7 @@ absl::StatusOr<float> ParseRow(absl::string_view line, const RowFormat& format, 
     at = value.end;
     visit(index - format.first_index, value.value);
   }
-  return label.value;
+  return static_cast<float>(label.value);
 }
 
 class LibsvmDataset : public Dataset {
@@ -97,7 +97,7 @@ class LibsvmDataset : public Dataset {
     for (size_t i = 0; i < indices.size(); ++i) {
       float* const row = features.data() + i * format_.features;
       absl::StatusOr<float> label =
-          ParseRow(rows_.Row(indices[i]), format_, [&](uint64_t at, float value) { row[at] = normalizer_(value); });
+          ParseRow(rows_.Row(indices[i]), format_, [&](uint64_t at, double value) { row[at] = normalizer_(value); });
       if (!label.ok()) {
         return absl::DataLossError(absl::StrCat(
             "example ", indices[i], " has changed in the file since it was opened: ", label.status().message()));
@@ -131,7 +131,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenLibsvm(const v1::DataSource& source
   bool has_labels = true;
   const auto check = [&](absl::string_view line, uint64_t number) -> absl::StatusOr<bool> {
     if (WithoutComment(line).empty()) return false;
-    absl::StatusOr<float> label = ParseRow(line, format, [](uint64_t, float) {});
+    absl::StatusOr<float> label = ParseRow(line, format, [](uint64_t, double) {});
     if (!label.ok()) return label.status();
     if (std::isnan(*label)) {
       has_labels = false;

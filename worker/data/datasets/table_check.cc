@@ -105,9 +105,9 @@ bool TableCheck::BeginsWithNames() const {
   return rows.size() == 2 && LooksLikeHeader(rows[0], rows[1]);
 }
 
-void TableCheck::Number(size_t field, float value) {
+void TableCheck::Number(size_t field, double value) {
   if (field == layout_.label) {
-    label_ = value;
+    label_ = static_cast<float>(value);
   } else if (statistics_.has_value()) {
     statistics_->Number(layout_.columns[field], value);
   }

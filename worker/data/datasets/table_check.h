@@ -38,7 +38,7 @@ class TableCheck {
   std::vector<PlacedLabel> ExtremeLabels() const;
 
   // The sink of ParseCsvRow. kUnknown: the schema's classes lack the label.
-  void Number(size_t field, float value);
+  void Number(size_t field, double value);
   CsvFault::Kind Text(size_t field, absl::string_view text);
   CsvFault::Kind Missing(size_t field);
 

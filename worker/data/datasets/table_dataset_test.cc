@@ -128,6 +128,12 @@ TEST_F(TableTest, KeepsTheDigitsOfLargeNumbersThatVaryLittle) {
   EXPECT_EQ(ReadAll(*dataset).features, (Floats{-1, 1}));
 }
 
+TEST_F(TableTest, KeepsDigitsThatFloat32Lacks) {
+  const auto dataset = Must("0,1700000001\n1,1700000003\n", "", PerColumn());
+  ASSERT_NE(dataset, nullptr);
+  EXPECT_EQ(ReadAll(*dataset).features, (Floats{-1, 1}));
+}
+
 TEST_F(TableTest, NormalizesNoCategory) {
   DatasetOptions options;
   options.normalization.set_mean(2);

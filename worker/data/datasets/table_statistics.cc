@@ -14,7 +14,7 @@ CsvFault::Kind CheckTableText(absl::string_view text) {
   return IsUtf8(std::string(text)) ? CsvFault::kNone : CsvFault::kEncoding;
 }
 
-void TableStatistics::Number(size_t column, float value) {
+void TableStatistics::Number(size_t column, double value) {
   Column& to = columns_[column];
   if (to.numbers++ == 0) to.first = value;
   const double difference = value - to.first;

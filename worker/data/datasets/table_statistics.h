@@ -24,7 +24,7 @@ class TableStatistics {
   explicit TableStatistics(const TableSchema& schema) : columns_(schema.columns.size()) {}
 
   // `column` is an index in the schema.
-  void Number(size_t column, float value);
+  void Number(size_t column, double value);
   CsvFault::Kind Text(size_t column, absl::string_view text);
   void Missing(size_t column) { ++columns_[column].missing; }
 

@@ -20,8 +20,9 @@ namespace ballast {
 
 // Result of parsing a number at the beginning of a text.
 struct TextNumber {
-  // NaN if the text does not begin with a finite float32.
-  float value = std::numeric_limits<float>::quiet_NaN();
+  // NaN if the text does not begin with a number in the range of float32. Double, because normalization may leave only
+  // digits that float32 lacks.
+  double value = std::numeric_limits<double>::quiet_NaN();
   // The first character after the number.
   const char* end = nullptr;
 };
@@ -31,9 +32,8 @@ inline TextNumber ParseNumber(const char* begin, const char* end) {
   if (end - begin > 1 && *begin == '+' && begin[1] != '-') ++begin;
   double value = 0;
   const std::from_chars_result result = std::from_chars(begin, end, value);
-  const float narrow = static_cast<float>(value);
-  if (result.ec != std::errc() || !std::isfinite(narrow)) return {.end = result.ptr};
-  return {narrow, result.ptr};
+  if (result.ec != std::errc() || !std::isfinite(static_cast<float>(value))) return {.end = result.ptr};
+  return {value, result.ptr};
 }
 
 // Returns the error for a text that ParseNumber does not consume completely: `what is "abc", want a finite number`.
