@@ -15,7 +15,7 @@ absl::StatusOr<std::string> ReadFile(const std::string& path);
 
 // Replaces `path` by the concatenated parts so that a reader, even after a crash, finds either the old or the new
 // content: writes and syncs a temporary file in the same directory, then renames it. A failure leaves `path`
-// unchanged and no temporary file; a retry is safe.
+// unchanged and no temporary file; a retry is safe. A pipe or a device is written to.
 absl::Status WriteFileAtomically(const std::string& path, absl::Span<const absl::string_view> parts);
 
 // Writes all data to fd; errors name `path`. RESOURCE_EXHAUSTED if the disk is full.

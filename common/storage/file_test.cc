@@ -5,9 +5,11 @@
 #include <gmock/gmock.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -76,6 +78,17 @@ TEST_F(FileTest, AProcessThatIsKilledWhileItWritesLeavesNothing) {
   ASSERT_EQ(waitpid(writer, &status, 0), writer);
   EXPECT_TRUE(WIFSIGNALED(status)) << "it was too fast";
   EXPECT_EQ(CountFiles(), 0);
+}
+
+TEST_F(FileTest, WritesToAPipeAndLeavesIt) {
+  ASSERT_EQ(mkfifo(path_.c_str(), 0600), 0);
+  const int reader = open(path_.c_str(), O_RDONLY | O_NONBLOCK);
+  ASSERT_GE(reader, 0);
+  EXPECT_TRUE(WriteFileAtomically(path_, {"one ", "two"}).ok());
+  char text[16];
+  EXPECT_EQ(std::string(text, std::max<ssize_t>(read(reader, text, sizeof(text)), 0)), "one two");
+  close(reader);
+  EXPECT_TRUE(std::filesystem::is_fifo(path_));
 }
 
 TEST_F(FileTest, NamesThePathOfAMissingFolder) {

@@ -4,8 +4,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -13,10 +15,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/program/arguments.h"
-#include "common/storage/file.h"
+#include "common/storage/output_file.h"
 #include "common/text/json_fields.h"
 #include "common/text/number_text.h"
-#include "worker/predict/output_file.h"
 #include "worker/predict/prediction_data.h"
 #include "worker/predict/prediction_text.h"
 #include "worker/predict/saved_model.h"
@@ -109,6 +110,26 @@ absl::StatusOr<Request> ReadRequest(const std::string& name, const Arguments& ar
                  .json = arguments.Has("json")};
 }
 
+absl::Status CannotWrite(const absl::Status& status) {
+  if (status.ok()) return status;
+  return absl::Status(status.code(), absl::StrCat("cannot write ", status.message()));
+}
+
+// Opens --out, which must not replace what is read.
+absl::StatusOr<OutputFile> OpenOutput(const Request& request, const std::string& model) {
+  if (request.out.empty()) return OutputFile::StandardOutput();
+  for (const std::string& input : {request.data.path, request.data.labels, model}) {
+    std::error_code error;
+    if (std::filesystem::equivalent(request.out, input, error)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("flag --out: got ", request.out, ", which is read, want another file"));
+    }
+  }
+  absl::StatusOr<OutputFile> file = OutputFile::Open(request.out);
+  if (!file.ok()) return CannotWrite(file.status());
+  return file;
+}
+
 // Writes the predictions for all examples, in chunks.
 absl::Status WritePredictions(SavedModel& saved, const Dataset& data, const PredictionText& format, OutputFile& to) {
   const int64_t outputs = saved.model->outputs();
@@ -128,11 +149,11 @@ absl::Status WritePredictions(SavedModel& saved, const Dataset& data, const Pred
       format.Append(absl::MakeConstSpan(predicted).subspan(i * outputs, outputs), text);
     }
     if (text.size() < kChunkBytes) continue;
-    if (status = to.Write(text); !status.ok()) return status;
+    if (status = CannotWrite(to.Write(text)); !status.ok()) return status;
     text.clear();
   }
-  if (absl::Status status = to.Write(text); !status.ok()) return status;
-  return to.Finish();
+  if (absl::Status status = CannotWrite(to.Write(text)); !status.ok()) return status;
+  return CannotWrite(to.Finish());
 }
 
 int Predict(const Request& request, SavedModel& saved, const Dataset& data, const Streams& streams) {
@@ -142,7 +163,7 @@ int Predict(const Request& request, SavedModel& saved, const Dataset& data, cons
     if (!names.ok()) return Fail(streams, names.status(), 2);
     classes = *std::move(names);
   }
-  absl::StatusOr<OutputFile> file = OutputFile::Open(request.out);
+  absl::StatusOr<OutputFile> file = OpenOutput(request, saved.path);
   if (!file.ok()) return Fail(streams, file.status(), 2);
   const absl::Status status = WritePredictions(saved, data, PredictionText(classes, request.json), *file);
   return status.ok() ? 0 : Fail(streams, status, 1);

@@ -64,7 +64,7 @@ absl::StatusOr<SavedModel> SavedModel::Open(const std::string& path, const Optio
   const std::string name = std::filesystem::is_directory(path, error) ? RunFolder(path).model() : path;
   const absl::StatusOr<Safetensors> file = ReadSafetensors(name);
   if (!file.ok()) return file.status();
-  SavedModel saved;
+  SavedModel saved = {.path = name};
   absl::StatusOr<std::unique_ptr<Device>> device = CreateDevice(options.device, options.threads, options.cuda);
   if (!device.ok()) return device.status();
   saved.device = *std::move(device);

@@ -28,6 +28,8 @@ struct SavedModel {
   // does not describe its model, or lacks a tensor of it.
   static absl::StatusOr<SavedModel> Open(const std::string& path, const Options& options);
 
+  // The safetensors file.
+  std::string path;
   ModelDescription description;
   std::unique_ptr<Device> device;
   std::unique_ptr<Model> model;
