@@ -137,6 +137,28 @@ TEST_F(PredictCommandTest, ATablesColumnsAndClassesAreThoseOfTheTrainingData) {
   EXPECT_THAT(out_, HasSubstr("\"accuracy\":0.5,"));
 }
 
+TEST_F(PredictCommandTest, AFormatThatContradictsTheTrainingDataIsRefused) {
+  TableSchema schema;
+  schema.columns.resize(3);
+  schema.columns[2].kind = TableColumn::Kind::kLabel;
+  const std::string model = WriteRegression(Description(kRegression, kCsv, schema.ToJson()));
+  const std::string data = Write("a.csv", "1,2\n");
+  EXPECT_EQ(Run("predict", {model, "--data", data, "--format", "csv { missing: MEAN }"}), 2);
+  EXPECT_THAT(err_, HasSubstr("flag --format: csv.missing: got another value than in data.train"));
+  EXPECT_EQ(Run("predict", {model, "--data", data, "--format", "csv { delimiter: 'ab' }"}), 2);
+  EXPECT_THAT(err_, HasSubstr("flag --format: csv.delimiter: got \"ab\", want one character"));
+}
+
+TEST_F(PredictCommandTest, WhatIsReadIsNotReplaced) {
+  const std::string model = WriteRegression(Description(kRegression, kCsv));
+  const std::string data = Write("a.csv", "1,2\n");
+  for (const std::string& input : {model, data}) {
+    EXPECT_EQ(Run("predict", {model, "--data", data, "--out", input}), 2);
+    EXPECT_EQ(err_, "error: flag --out: got " + input + ", which is read, want another file\n");
+  }
+  EXPECT_EQ(ReadFile(data).value_or(""), "1,2\n");
+}
+
 TEST_F(PredictCommandTest, TakesARunDirectory) {
   std::filesystem::create_directories(Path("run"));
   std::filesystem::rename(WriteRegression(Description(kRegression, kCsv)), Path("run/model.safetensors"));

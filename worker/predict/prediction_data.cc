@@ -10,6 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+#include "common/job/data_validation.h"
 #include "common/job/job_file.h"
 #include "common/job/job_file_checker.h"
 #include "worker/data/datasets/table_schema.h"
@@ -47,6 +49,18 @@ absl::StatusOr<v1::DataSource> ParseFormat(const std::string& format) {
   return source;
 }
 
+// Checks a format that --format gives as that of a test file in a job.
+absl::Status CheckFormat(const v1::DataSource& format, const v1::DataSource& trained) {
+  v1::Data data;
+  *data.mutable_train() = trained;
+  *data.mutable_test() = format;
+  ValidationErrors errors;
+  CheckData(data, errors);
+  const absl::Status status = errors.First();
+  if (status.ok()) return status;
+  return absl::InvalidArgumentError(absl::StrCat("flag --format: ", absl::StripPrefix(status.message(), "data.test.")));
+}
+
 // Returns the schema of the training data, if it was a table.
 absl::StatusOr<std::optional<TableSchema>> TrainedSchema(const ModelDescription& description) {
   if (description.table.empty()) return std::nullopt;
@@ -76,6 +90,7 @@ absl::StatusOr<v1::DataSource> SourceOf(const PredictionData& data, const ModelD
   absl::StatusOr<v1::DataSource> source =
       data.format.empty() ? absl::StatusOr<v1::DataSource>(description.source) : ParseFormat(data.format);
   if (!source.ok()) return source;
+  if (absl::Status status = CheckFormat(*source, description.source); !status.ok()) return status;
   if (FormatName(*source).empty()) {
     return absl::InvalidArgumentError("flag --format: got nothing, want the format: the model's file does not name it");
   }

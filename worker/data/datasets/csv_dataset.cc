@@ -124,7 +124,7 @@ class CsvDataset : public Dataset {
       if (fault.kind != CsvFault::kNone) {
         return absl::DataLossError(absl::StrCat("example ", indices[i],
                                                 " has changed in the file since it was opened: ",
-                                                DescribeCsvFault(fault, layout_, schema_, row).message()));
+                                                DescribeCsvFault(fault, layout_, schema_, true, row).message()));
       }
       labels[i] = writer.label;
     }

@@ -151,7 +151,7 @@ absl::StatusOr<CsvLayout> MatchTableSchema(const TableSchema& schema, std::vecto
   return layout;
 }
 
-absl::Status DescribeCsvFault(const CsvFault& fault, const CsvLayout& layout, const TableSchema& schema,
+absl::Status DescribeCsvFault(const CsvFault& fault, const CsvLayout& layout, const TableSchema& schema, bool given,
                               absl::string_view row) {
   if (fault.kind == CsvFault::kColumns) {
     const absl::StatusOr<std::vector<std::string>> texts = CsvTexts(row, layout.format.delimiter);
@@ -166,13 +166,15 @@ absl::Status DescribeCsvFault(const CsvFault& fault, const CsvLayout& layout, co
   const std::string listed = name.empty() ? absl::StrCat("\"", fault.field, "\"") : QuotedText(name);
   const std::string column = absl::StrCat(label ? "label " : "", ColumnText(name, fault.field));
   const std::string is = absl::StrCat(column, " is ", fault.text.empty() ? "empty" : QuotedText(fault.text), ", want ");
+  const absl::string_view where = given ? " for the training data" : "";
   double number = 0;
   switch (fault.kind) {
     case CsvFault::kQuote:
       return BadQuotes(column, fault.text);
     case CsvFault::kMissing:
       return absl::InvalidArgumentError(
-          absl::StrCat(is, text ? "a text" : "a number", label ? "" : "; for missing values, set missing: MEAN"));
+          absl::StrCat(is, text ? "a text" : "a number",
+                       label ? "" : absl::StrCat("; for missing values, set missing: MEAN", where)));
     case CsvFault::kUnknown:
       return absl::InvalidArgumentError(
           absl::StrCat(is, "one of the ", ClassesText(schema), ", as in the training data"));
@@ -193,7 +195,8 @@ absl::Status DescribeCsvFault(const CsvFault& fault, const CsvLayout& layout, co
   return absl::InvalidArgumentError(
       absl::StrCat(is, "a number",
                    label ? "; for labels that are text, set text_labels: true"
-                         : absl::StrCat("; for a column of text, set categories: ", listed, " or ignore: ", listed)));
+                         : absl::StrCat("; for a column of text, set categories: ", listed, " or ignore: ", listed),
+                   where));
 }
 
 bool LooksLikeHeader(const std::vector<std::string>& first, const std::vector<std::string>& second) {

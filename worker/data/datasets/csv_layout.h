@@ -35,8 +35,9 @@ absl::StatusOr<TableSchema> NewTableSchema(const v1::Csv& csv, const std::vector
 absl::StatusOr<CsvLayout> MatchTableSchema(const TableSchema& schema, std::vector<std::string> names, size_t fields,
                                            bool labels_optional);
 
-// Returns the error for a row; advises on the field of the job file that would help.
-absl::Status DescribeCsvFault(const CsvFault& fault, const CsvLayout& layout, const TableSchema& schema,
+// Returns the error for a row; advises on the field of the job file that would help. That is one of the training data,
+// not of this file, if the schema is `given`.
+absl::Status DescribeCsvFault(const CsvFault& fault, const CsvLayout& layout, const TableSchema& schema, bool given,
                               absl::string_view row);
 
 // Returns whether the first row of a file holds column names, judging by the second.

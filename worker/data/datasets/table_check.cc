@@ -14,6 +14,8 @@
 namespace ballast {
 namespace {
 
+// Delimiters that OneColumn looks for.
+constexpr absl::string_view kDelimiters = ";\t|,";
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
 bool IsBlank(absl::string_view row) { return absl::StripAsciiWhitespace(row).empty(); }
@@ -35,7 +37,7 @@ std::vector<std::vector<std::string>> FirstRows(const std::string& path, char de
 
 absl::Status OneColumn(absl::string_view row, char delimiter) {
   std::string advice;
-  for (const char other : {';', '\t', '|', ','}) {
+  for (const char other : kDelimiters) {
     const auto count = std::count(row.begin(), row.end(), other);
     if (count == 0 || !advice.empty()) continue;
     const std::string name = absl::CEscape(absl::string_view(&other, 1));
@@ -75,7 +77,10 @@ absl::StatusOr<bool> TableCheck::Begin(absl::string_view row) {
     }
   }
   absl::StatusOr<CsvLayout> layout = MatchTableSchema(schema_, *std::move(texts), fields, options_.labels_optional);
-  if (!layout.ok()) return layout.status();
+  if (!layout.ok()) {
+    const bool other_delimiter = fields == 1 && row.find_first_of(kDelimiters) != row.npos;
+    return other_delimiter ? OneColumn(row, delimiter()) : layout.status();
+  }
   layout_ = *std::move(layout);
   layout_.format.delimiter = delimiter();
   return !csv_.header();
@@ -93,7 +98,9 @@ absl::StatusOr<bool> TableCheck::Check(absl::string_view row, uint64_t line) {
   if ((fault.kind == CsvFault::kNumber || fault.kind == CsvFault::kUnknown) && BeginsWithNames()) {
     return absl::InvalidArgumentError("seems to hold column names: set header: true");
   }
-  if (fault.kind != CsvFault::kNone) return DescribeCsvFault(fault, layout_, schema_, row);
+  if (fault.kind != CsvFault::kNone) {
+    return DescribeCsvFault(fault, layout_, schema_, options_.schema != nullptr, row);
+  }
   ++examples_;
   if (!std::isnan(label_)) extremes_.Add(label_, line);
   return true;
@@ -170,7 +177,7 @@ absl::Status TableCheck::Finish(const TextRows& rows) {
       }
       const absl::string_view row = rows.Row(i);
       if (const CsvFault fault = ParseCsvRow(row, layout_.format, *this); fault.kind != CsvFault::kNone) {
-        return DescribeCsvFault(fault, layout_, schema_, row);
+        return DescribeCsvFault(fault, layout_, schema_, /*given=*/false, row);
       }
     }
   }

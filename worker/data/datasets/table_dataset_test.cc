@@ -287,6 +287,13 @@ TEST_F(TableTest, RefusesAFileThatLacksWhatTheSchemaNeeds) {
       {"species,island,mass\nGentoo,Dream,5\n", "header: true",
        "2: label column \"species\" is \"Gentoo\", want one of the 2 classes: adelie, gentoo, as in the training data"},
       {"species,island,mass,note\ngentoo,Dream,5,x\n", "", "1: seems to hold column names: set header: true"},
+      {"species;island;mass\ngentoo;Dream;5\n", "header: true",
+       "1: has 1 column, want at least 2 with \",\" between them; the row has 2 \";\": set delimiter: \";\""},
+      {"species,island,mass\ngentoo,Dream,\n", "header: true",
+       "2: column \"mass\" is empty, want a number; for missing values, set missing: MEAN for the training data"},
+      {"species,island,mass\ngentoo,Dream,x\n", "header: true",
+       "2: column \"mass\" is \"x\", want a number; for a column of text, set categories: \"mass\" or ignore: \"mass\" "
+       "for the training data"},
   };
   for (const auto& each : cases) EXPECT_EQ(Error(each.content, each.fields, {.schema = &schema}), each.message);
 }
