@@ -81,7 +81,9 @@ TEST_F(OverlapTest, NextBatchComesUpWhileBackwardComputes) {
 TEST_F(OverlapTest, LossThatIsNotFiniteIsNotPushed) {
   const absl::Status status = Train(1e30f, 0).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kOutOfRange);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("the loss is inf at step 0: training has diverged"));
+  EXPECT_THAT(
+      std::string(status.message()),
+      HasSubstr("the loss is inf at step 0: training has diverged. The usual cause is too high a learning rate; "));
   EXPECT_EQ(exchange_->AwaitAll().code(), absl::StatusCode::kOutOfRange);
   EXPECT_THAT(shard_.sequences(), IsEmpty());
 }

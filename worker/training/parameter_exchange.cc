@@ -19,12 +19,17 @@ constexpr absl::Duration kInterruptTimeout = absl::Seconds(1);
 // Timeout for running copies to or from the device; longer than a device takes for a step.
 constexpr absl::Duration kCopyTimeout = absl::Seconds(60);
 
+// Empty before the first push, which tells the rate.
+std::string RateText(float learning_rate) {
+  return learning_rate > 0 ? absl::StrCat(" (", learning_rate, " here)") : "";
+}
+
 absl::Status CheckFinite(double loss_sum, uint64_t step, float learning_rate) {
   if (std::isfinite(loss_sum)) return absl::OkStatus();
   return absl::OutOfRangeError(
       absl::StrCat("the loss is ", loss_sum, " at step ", step,
-                   ": training has diverged. The usual cause is too high a learning rate (", learning_rate,
-                   " here); other causes are features that are not normalized, and NaN in the data"));
+                   ": training has diverged. The usual cause is too high a learning rate", RateText(learning_rate),
+                   "; other causes are features that are not normalized, and NaN in the data"));
 }
 
 }  // namespace
@@ -264,10 +269,10 @@ absl::Status ParameterExchange::EndScaledBatch() {
   }
   if (!*finite) {
     if (scaler_->scale() == LossScaler::kMin) {
-      return absl::OutOfRangeError(
-          absl::StrCat("gradients are not finite at step ", batch_.step, ", even at loss scale ", scaler_->scale(),
-                       ": training has diverged. The usual cause is too high a learning rate (", stats_.learning_rate,
-                       " here); lower it, or use --precision bf16"));
+      return absl::OutOfRangeError(absl::StrCat("gradients are not finite at step ", batch_.step,
+                                                ", even at loss scale ", scaler_->scale(),
+                                                ": training has diverged. The usual cause is too high a learning rate",
+                                                RateText(stats_.learning_rate), "; lower it, or use --precision bf16"));
     }
     ++stats_.skipped;
     batch_.step_examples -= batch_.examples;
