@@ -46,7 +46,8 @@ std::string FailureJson(const CommandResult& result, absl::string_view printed) 
 
 CommandResult RunWithJson(const Command& command, absl::Span<const std::string> args, std::ostream& out,
                           std::ostream& err) {
-  const bool known = command.flags != nullptr &&
+  // A command that becomes another program, which parses the flags, returns only if that fails.
+  const bool known = command.flags == nullptr ||
                      std::ranges::any_of(command.flags(), [](const FlagSpec& flag) { return flag.name == "json"; });
   if (!known || !AsksForJson(args)) return command.run(args, out, err);
   std::ostringstream printed;

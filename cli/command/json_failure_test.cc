@@ -62,7 +62,11 @@ TEST(JsonFailureTest, PrintsNothingUnlessAsked) {
   EXPECT_EQ(Printed({"fails"}, 2), "");
   EXPECT_EQ(Printed({"fails", "--", "--json"}, 2), "");
   EXPECT_EQ(Printed({"fails", "--json"}, 2, NoJson), "");
-  EXPECT_EQ(Printed({"fails", "--json"}, 2, nullptr), "");
+}
+
+TEST(JsonFailureTest, SaysThatAnotherProgramThatParsesTheFlagsCannotRun) {
+  EXPECT_EQ(Printed({"fails", "--json"}, 2, nullptr),
+            "{\"error\":\"no \\\"file\\\"\\nat all\",\"reason\":\"NOT_FOUND\",\"exit_code\":2}\n");
 }
 
 TEST(CommandResultTest, KeepsTheErrorThatIsPrinted) {
