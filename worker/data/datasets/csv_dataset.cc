@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/text/json_fields.h"
 #include "worker/data/datasets/csv_layout.h"
 #include "worker/data/datasets/csv_row.h"
 #include "worker/data/datasets/dataset.h"
@@ -142,6 +144,16 @@ class CsvDataset : public Dataset {
   const std::vector<PlacedLabel> extremes_;
 };
 
+// Refuses a table whose model could not be read again, before it is trained. Readers of safetensors take headers of up
+// to 100 MB, which hold other texts too.
+absl::Status CheckDescription(const TableSchema& schema) {
+  constexpr size_t kMaxBytes = 90'000'000;
+  const size_t bytes = JsonLine(schema.ToJson()).size();
+  if (bytes <= kMaxBytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("its ", schema.columns.size(), " columns take ", bytes,
+                                                 " bytes in the description of the model, want at most ", kMaxBytes));
+}
+
 }  // namespace
 
 // Opens a table: rows of numbers and text. Checks every row once and skips blank ones.
@@ -152,7 +164,9 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenCsv(const v1::DataSource& source, c
       path, [&](absl::string_view row, uint64_t line) { return check.Check(row, line); },
       [delimiter = check.delimiter()](absl::string_view text) { return CsvRowEnd(text, delimiter); });
   if (!rows.ok()) return rows.status();
-  if (absl::Status status = check.Finish(*rows); !status.ok()) {
+  absl::Status status = check.Finish(*rows);
+  if (status.ok() && options.schema == nullptr) status = CheckDescription(check.schema());
+  if (!status.ok()) {
     return absl::Status(status.code(), absl::StrCat(path, ": ", status.message()));
   }
   return std::make_unique<CsvDataset>(*std::move(rows), check, options.labels_optional);

@@ -218,6 +218,13 @@ TEST_F(TableTest, RefusesTooManyOrTooLongTexts) {
             "2: column \"x\" has a text of 257 bytes, want at most 256");
 }
 
+TEST_F(TableTest, RefusesATableThatAModelCannotDescribe) {
+  // 23 million quotes in the column's name, each of which takes 4 bytes in the header of a model.
+  const std::string name(46'000'000, '"');
+  const absl::Status status = Open("y,\"" + name + "\"\n1,2\n", "header: true").status();
+  EXPECT_NE(status.message().find("a.csv: its 2 columns take "), std::string::npos) << status.message().substr(0, 200);
+}
+
 TEST_F(TableTest, RefusesUtf16) {
   const absl::Status status = Open(std::string("\xff\xfe\x31\0,\0", 6), "").status();
   EXPECT_NE(status.message().find("a.csv: is UTF-16 text, want UTF-8"), std::string::npos) << status;
