@@ -63,6 +63,11 @@ absl::StatusOr<bool> TableCheck::Begin(absl::string_view row) {
   begun_ = true;
   absl::StatusOr<std::vector<std::string>> texts = CsvTexts(row, delimiter());
   if (!texts.ok()) return texts.status();
+  // A quoted field may hold "\r\n".
+  const bool has_return = row.find('\r') != row.npos && row.find('\n') == row.npos;
+  if (has_return && FirstRows(path_, delimiter(), 2).size() < 2) {
+    return absl::InvalidArgumentError("is the only line, want lines that end with \"\\n\" or \"\\r\\n\", not \"\\r\"");
+  }
   const size_t fields = texts->size();
   if (!csv_.header()) texts->clear();
   if (options_.schema != nullptr) {

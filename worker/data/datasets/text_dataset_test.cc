@@ -92,6 +92,10 @@ TEST_F(CsvDatasetTest, SuggestsTheDelimiterOfARowOfOneColumn) {
       ":1: has 1 column, want at least 2 with \",\" between them; the row has 1 \"\\t\": set delimiter: \"\\t\"");
 }
 
+TEST_F(CsvDatasetTest, RefusesLinesThatEndWithAReturnAlone) {
+  ExpectError("1,2\r3,4\r", ":1: is the only line, want lines that end with \"\\n\" or \"\\r\\n\", not \"\\r\"");
+}
+
 TEST_F(CsvDatasetTest, RefusesWhatIsNoNumber) {
   const std::string feature = ":2: column 1 (counted from 0) is ", label = ":2: label column 0 (counted from 0) is ";
   const std::string advice = ", want a number; for a column of text, set categories: \"1\" or ignore: \"1\"";
