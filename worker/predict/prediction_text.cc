@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
@@ -19,6 +20,8 @@ void AppendNumber(float number, bool json, std::string& text) {
     text.append("null");
     return;
   }
+  // The sign of a NaN means nothing.
+  if (std::isnan(number)) number = std::numeric_limits<float>::quiet_NaN();
   char digits[32];
   text.append(digits, std::to_chars(digits, digits + sizeof(digits), number).ptr);
 }
@@ -57,7 +60,9 @@ void PredictionText::Append(absl::Span<const float> outputs, std::string& text) 
   }
   const std::vector<double> probabilities = Softmax(outputs);
   const size_t best = std::max_element(outputs.begin(), outputs.end()) - outputs.begin();
-  absl::StrAppend(&text, json_ ? "{\"class\":" : "", names_[best], json_ ? ",\"probabilities\":{" : "");
+  const std::string unknown = json_ ? "null" : "";
+  const std::string& name = std::isnan(probabilities[best]) ? unknown : names_[best];
+  absl::StrAppend(&text, json_ ? "{\"class\":" : "", name, json_ ? ",\"probabilities\":{" : "");
   for (size_t i = 0; i < probabilities.size(); ++i) {
     absl::StrAppend(&text, json_ && i == 0 ? "" : ",", json_ ? names_[i] : "", json_ ? ":" : "");
     AppendNumber(static_cast<float>(probabilities[i]), json_, text);

@@ -13,7 +13,8 @@ namespace ballast {
 std::vector<double> Softmax(absl::Span<const float> outputs);
 
 // Writes predictions as text, one line each: CSV with a header (RFC 4180), or JSON objects. A prediction of a class is
-// its name and the probability of each class; any other is a number. Thread safety: immutable.
+// its name and the probability of each class; any other is a number. The class is missing if the outputs are no
+// numbers. Thread safety: immutable.
 class PredictionText {
  public:
   // `classes` are the names of the classes; empty if the model predicts a number.

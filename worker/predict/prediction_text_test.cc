@@ -37,6 +37,11 @@ TEST(PredictionTextTest, QuotesNamesThatTheFormatWouldSplit) {
             "{\"class\":\"b\\n\",\"probabilities\":{\"a\\\"\":0,\"b\\n\":1}}\n");
 }
 
+TEST(PredictionTextTest, NamesNoClassForOutputsThatAreNoNumbers) {
+  EXPECT_EQ(Line({{"a", "b"}, false}, {INFINITY, -INFINITY}), "class,p_a,p_b\n,nan,nan\n");
+  EXPECT_EQ(Line({{"a", "b"}, true}, {NAN, 1}), "{\"class\":null,\"probabilities\":{\"a\":null,\"b\":null}}\n");
+}
+
 TEST(SoftmaxTest, DoesNotOverflow) {
   EXPECT_THAT(Softmax({1e30f, 1e30f}), ElementsAre(0.5, 0.5));
   EXPECT_THAT(Softmax({0, 1, 2}),
