@@ -132,6 +132,19 @@ TEST_F(CheckpointTest, AScheduleOverTheJobFollowsOtherWorkersEpochsAndBatches) {
   }
 }
 
+TEST_F(CheckpointTest, AJobWhoseServerDiesBeforeItsFirstCheckpointStartsFromTheBeginning) {
+  WriteJob(
+      {{"epochs: 3", absl::StrCat("epochs: ", kEpochs)}, {"policy {", "durability { mode: CHECKPOINT }\npolicy {"}});
+  ChildProcess launch = Launch({"--servers", "2", "--workers", "2", "--json"}, "run");
+  ASSERT_TRUE(launch.AwaitOutput(" done  train loss ")) << launch.output();
+  for (const Grandchild& child : Grandchild::Of(launch.pid())) {
+    if (child.Is("ballast_server", "1")) child.Signal(SIGKILL);
+  }
+  EXPECT_EQ(launch.Wait().ToString(), "ended with status 0") << launch.output();
+  EXPECT_THAT(launch.output(), HasSubstr("there is no checkpoint yet; the job starts from the beginning"));
+  EXPECT_EQ(Printed().examples, kExamples);
+}
+
 TEST_F(CheckpointTest, AJobWhoseServerDiesGoesBackToItsNewestCheckpoint) {
   WriteLongJob();
   ChildProcess launch = Launch({"--servers", "2", "--workers", "2", "--json"}, "run");

@@ -41,6 +41,9 @@ ABSL_FLAG(bool, autotune, true,
 ABSL_FLAG(bool, cuda_graphs, true, "On a GPU: record the operations that repeat in every batch as CUDA graphs.");
 ABSL_FLAG(int, threads, 0, "Number of compute threads on the CPU; 0: one per core.");
 ABSL_FLAG(std::string, run_dir, "", "Directory to which worker 0 writes the results; empty: runs/<job>-<time>.");
+ABSL_FLAG(bool, continue_run, false,
+          "Worker 0 continues in a --run_dir that holds a run, instead of refusing it. Only for a run of the same job "
+          "that starts again.");
 ABSL_FLAG(
     std::string, mode, "",
     "Consistency mode that replaces the job file's: sync, async, bounded or local_sgd. Must be the same for all "
@@ -152,6 +155,7 @@ absl::StatusOr<Worker::Options> ReadOptions() {
   if (threads < 0) return absl::InvalidArgumentError(absl::StrCat("--threads: got ", threads, ", want 0 to 1024"));
   options.threads = threads > 0 ? threads : std::max(1u, std::thread::hardware_concurrency());
   options.run_dir = absl::GetFlag(FLAGS_run_dir);
+  options.continues_run = absl::GetFlag(FLAGS_continue_run);
   options.shared_memory = absl::GetFlag(FLAGS_shared_memory);
   options.trace = absl::GetFlag(FLAGS_trace);
   absl::StatusOr<StepRange> steps = ParseStepRange(absl::GetFlag(FLAGS_trace_steps));
@@ -197,10 +201,10 @@ int main(int argc, char** argv) {
   }
   const absl::Status parsed = ballast::ParseFlags(
       argc, argv, ballast::kUsage,
-      {"job",        "coordinator",   "tls_ca", "tls_cert",    "tls_key",        "token_file",  "insecure",
-       "rank",       "device",        "gpus",   "autotune",    "cuda_graphs",    "threads",     "run_dir",
-       "mode",       "steps_ahead",   "quorum", "local_steps", "codec",          "value_codec", "precision",
-       "durability", "shared_memory", "trace",  "trace_steps", "gather_timeout", "staleness"});
+      {"job",          "coordinator", "tls_ca",        "tls_cert", "tls_key",     "token_file",     "insecure",
+       "rank",         "device",      "gpus",          "autotune", "cuda_graphs", "threads",        "run_dir",
+       "continue_run", "mode",        "steps_ahead",   "quorum",   "local_steps", "codec",          "value_codec",
+       "precision",    "durability",  "shared_memory", "trace",    "trace_steps", "gather_timeout", "staleness"});
   if (!parsed.ok()) return ballast::Fail(parsed, 2);
   return ballast::Run();
 }

@@ -297,6 +297,7 @@ absl::Status JobLaunch::StartAll(bool again) {
   for (int rank = 0; rank < plan_.workers; ++rank) {
     Child worker{.rank = rank, .host = HostOfWorker(plan_, rank)};
     worker.flags = WorkerFlags(plan_, rank, fleet_->cores(worker.host), coordinator_);
+    if (again && rank == 0) worker.flags.push_back("--continue_run");
     if (absl::Status status = StartChild(std::move(worker), again); !status.ok()) return status;
   }
   return absl::OkStatus();

@@ -601,6 +601,18 @@ stay
   EXPECT_TRUE(std::filesystem::exists(run_dir_ + "/notes.1.tmp")) << "it is not the run's";
 }
 
+TEST_F(JobLaunchTest, AJobThatStartsFromTheBeginningContinuesInItsDirectory) {
+  plan_.durability.set_mode(v1::Durability::CHECKPOINT);
+  server_ = absl::StrCat(
+      "[ $rank = 1 ] && [ ! -e $folder/died ] && await started && touch $folder/died && kill -9 $$\n", kGoodServer);
+  worker_ = "[ -e $folder/died ] && exit 0\ntouch $folder/started\nstay\n";
+  RunWell();
+  EXPECT_THAT(shown_.str(), HasSubstr("there is no checkpoint yet; the job starts from the beginning\n"));
+  EXPECT_THAT(Log("worker-0"), HasSubstr(" --run_dir " + run_dir_ + "\n"));
+  EXPECT_THAT(Log("worker-0"), HasSubstr(" --run_dir " + run_dir_ + " --continue_run\n"));
+  EXPECT_THAT(Log("worker-1"), Not(HasSubstr("--continue_run")));
+}
+
 TEST_F(JobLaunchTest, KillsProcessesThatDoNotHeed) {
   worker_ = R"(
 [ $rank = 0 ] && await deaf && exit 1

@@ -243,7 +243,7 @@ absl::Status Worker::Train() {
   if (rank == 0 && !recorder_.has_value()) {
     absl::StatusOr<RunRecorder> recorder = RunRecorder::Create(
         {options_.run_dir, job, options_.job_folder, joined_.servers(), joined_.workers(),
-         resources_->devices.Describe(), memory, returns || resumes,
+         resources_->devices.Describe(), memory, returns || resumes || options_.continues_run,
          DescribeModel(job, resources_->train->features(), table == nullptr ? "" : table->ToJson())});
     if (!recorder.ok()) return recorder.status();
     recorder_ = *std::move(recorder);

@@ -41,6 +41,8 @@ class Worker {
     int threads = 1;
     // Directory to which rank 0 writes; empty: runs/<job>-<time>.
     std::string run_dir;
+    // Rank 0 continues in a run_dir that holds a run, even if the job begins.
+    bool continues_run = false;
     // Exchange messages with servers on this machine through shared memory.
     bool shared_memory = true;
     // Output file for a timeline of `trace_steps`; empty: none.
