@@ -83,7 +83,7 @@ std::optional<std::string> FrameChannel::SkipToLine(absl::string_view start) {
   const size_t at = received_.find(std::string(start));
   const size_t end = at == std::string::npos ? at : received_.find('\n', at);
   if (end == std::string::npos) {
-    if (received_.size() > kMaxSkipped) ended_ = true;
+    if (received_.size() > kMaxSkipped) ended_ = garbled_ = true;
     return std::nullopt;
   }
   parsed_ = end + 1;
@@ -95,9 +95,9 @@ std::optional<std::string> FrameChannel::NextMessage() {
   size_t length = 0;
   if (rest.size() >= kLengthBytes) {
     for (size_t i = 0; i < kLengthBytes; ++i) length |= size_t{static_cast<unsigned char>(rest[i])} << (8 * i);
-    if (length > kMaxMessage) ended_ = true;
+    if (length > kMaxMessage) ended_ = garbled_ = true;
   }
-  if (ended_ && length > kMaxMessage) return std::nullopt;
+  if (garbled_) return std::nullopt;
   if (rest.size() < kLengthBytes + length || rest.size() < kLengthBytes) {
     received_.erase(0, parsed_);
     parsed_ = 0;

@@ -40,6 +40,8 @@ class FrameChannel {
   std::optional<std::string> SkipToLine(absl::string_view start);
   // Returns the next whole message as bytes; none if it has not arrived.
   std::optional<std::string> NextMessage();
+  // Returns whether the connection has ended because what arrived is no such line or message.
+  bool garbled() const { return garbled_; }
 
  private:
   bool Read();
@@ -48,6 +50,7 @@ class FrameChannel {
   const int in_;
   const int out_;
   bool ended_ = false;
+  bool garbled_ = false;
   std::string unsent_;
   size_t sent_ = 0;
   std::string received_;

@@ -184,6 +184,11 @@ void RemoteHost::Serve() {
 void RemoteHost::ReadMessages() {
   if (!greeted_) {
     const std::optional<std::string> version = channel_->SkipToLine(kAgentGreeting);
+    if (channel_->garbled()) {
+      return Lose(Error(absl::StatusCode::kInvalidArgument,
+                        absl::StrCat(options_.shell.words[0], " printed more than 1 MiB, and no \"", kAgentGreeting,
+                                     "\" in it; want a remote shell that runs a command")));
+    }
     if (!version.has_value()) return;
     greeted_ = true;
     if (*version != VersionText()) {
@@ -193,9 +198,9 @@ void RemoteHost::ReadMessages() {
   }
   while (state_ != State::kLost) {
     const std::optional<std::string> bytes = channel_->NextMessage();
-    if (!bytes.has_value()) return;
+    if (!bytes.has_value() && !channel_->garbled()) return;
     AgentReply reply;
-    if (!reply.ParseFromString(*bytes)) {
+    if (!bytes.has_value() || !reply.ParseFromString(*bytes)) {
       return Lose(Error(absl::StatusCode::kUnavailable, "sent a message that is not one of the agent's"));
     }
     // Ready within its own timeout, and never silent from then on.

@@ -200,6 +200,10 @@ TEST_F(RemoteHostTest, SaysWhyAHostIsNotFit) {
        "ssh.sh me@b true` once, compare the fingerprint, and accept it"},
       {ssh + "me@b: Permission denied (publickey).' >&2; exit 255", "", "", "/bin/sh",
        absl::StatusCode::kInvalidArgument, "run `ssh-copy-id me@b`"},
+      {"#!/bin/sh\nyes", "", "", "/bin/sh", absl::StatusCode::kInvalidArgument,
+       "ssh.sh printed more than 1 MiB, and no \"ballast host-agent: \" in it"},
+      {"#!/bin/sh\necho 'ballast host-agent: '\"$(cli/ballast --version)\"; yes", "", "", "/bin/sh",
+       absl::StatusCode::kUnavailable, "host b: sent a message that is not one of the agent's"},
       {"#!/bin/sh\nexit 255", "", "", "/bin/sh", absl::StatusCode::kUnavailable, "ended without an error message"},
   };
   for (const auto& bad : cases) {
