@@ -7,6 +7,8 @@
 #include <array>
 #include <cerrno>
 #include <cstdio>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/escaping.h"
@@ -56,8 +58,10 @@ absl::StatusOr<KeyFolder> KeyFolder::Make(const std::string& path, Options optio
   absl::Status status = WritePrivateFile(folder.PathOf(kAuthority), folder.authority_.certificate());
   if (status.ok()) status = folder.WriteTokens();
   if (status.ok()) status = folder.Renew(folder.options_.certificates);
-  if (!status.ok()) return status;
-  return folder;
+  if (status.ok()) return folder;
+  std::error_code ignored;
+  std::filesystem::remove_all(path, ignored);
+  return status;
 }
 
 std::string KeyFolder::PathOf(const char* name) const { return absl::StrCat(path_, "/", name); }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/security/key_folder.h"
 
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <filesystem>
@@ -80,6 +82,19 @@ TEST_F(KeyFolderTest, RenewsCertificatesOfTheSameAuthority) {
   EXPECT_NE(Read("server.pem"), certificate);
   EXPECT_EQ(CheckTlsFiles({path_ + "/server.pem", path_ + "/server.key", ""}, next_week), absl::OkStatus());
   EXPECT_EQ(CheckTlsFiles({path_ + "/client.pem", path_ + "/client.key", ""}, next_week), absl::OkStatus());
+}
+
+TEST_F(KeyFolderTest, LeavesNothingBehindIfTheDiskIsFull) {
+  rlimit before = {};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto handler = signal(SIGXFSZ, SIG_IGN);
+  const rlimit small = {300, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  const absl::Status status = Make().status();
+  setrlimit(RLIMIT_FSIZE, &before);
+  signal(SIGXFSZ, handler);
+  EXPECT_FALSE(status.ok());
+  EXPECT_FALSE(std::filesystem::exists(path_)) << status;
 }
 
 TEST_F(KeyFolderTest, DoesNotReplaceAFolder) {
