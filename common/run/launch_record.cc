@@ -45,7 +45,10 @@ absl::StatusOr<LaunchRecord> LaunchRecord::Create(const std::string& run_dir, ab
     return absl::FailedPreconditionError(
         absl::StrCat("run directory ", run_dir, ": another launch is running in it; want another directory"));
   }
-  if (absl::Status status = record.Write(std::nullopt, ""); !status.ok()) return status;
+  if (absl::Status status = record.Write(std::nullopt, ""); !status.ok()) {
+    unlink(path.c_str());
+    return status;
+  }
   return record;
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/run/launch_record.h"
 
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -44,6 +46,19 @@ TEST_F(LaunchRecordTest, SaysThatALaunchRunsUntilItEnds) {
   EXPECT_FALSE(ended->running);
   EXPECT_EQ(ended->exit_status, 1);
   EXPECT_EQ(ended->error, "worker 0 ended with status 1");
+}
+
+TEST_F(LaunchRecordTest, LeavesNoEmptyFileIfTheDiskIsFull) {
+  rlimit before = {};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto handler = signal(SIGXFSZ, SIG_IGN);
+  const rlimit none = {0, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &none), 0);
+  const absl::Status status = LaunchRecord::Create(folder_, kStart).status();
+  setrlimit(RLIMIT_FSIZE, &before);
+  signal(SIGXFSZ, handler);
+  EXPECT_FALSE(status.ok());
+  EXPECT_TRUE(std::filesystem::is_empty(folder_)) << status;
 }
 
 TEST_F(LaunchRecordTest, TheLastEndCountsIfItsTextIsShorter) {
