@@ -114,4 +114,9 @@ int Main(const std::vector<std::string>& words) {
 }  // namespace
 }  // namespace ballast
 
-int main(int argc, char** argv) { return ballast::Main(std::vector<std::string>(argv + 1, argv + argc)); }
+int main(int argc, char** argv) {
+  const int status = ballast::Main(std::vector<std::string>(argv + 1, argv + argc));
+  if (std::cout.flush() || status != ballast::kExitSuccess) return status;
+  return ballast::Fail(std::cerr, absl::DataLossError("cannot write all of the output to standard output"),
+                       ballast::kExitFailure);
+}

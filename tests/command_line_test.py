@@ -65,6 +65,13 @@ def check_json(command):
            "no-such-flag" in failure.get("error", ""), f"{words}: status {done.returncode}, printed {done.stdout!r}")
 
 
+def check_full_disk(words):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(words, text=True, stdout=full, stderr=subprocess.PIPE, timeout=60)
+    expect(done.returncode == 1 and "cannot write all of the output" in done.stderr,
+           f"{words} to a full disk: status {done.returncode}: {done.stderr.strip()}")
+
+
 def main():
     ballast, server, worker, bench, run_sh = (os.path.abspath(path) for path in sys.argv[1:6])
     commands = [[ballast, name] for name in commands_of(ballast) if name not in ("bench", "help")]
@@ -84,6 +91,8 @@ def main():
     for spelling in ("--check-only", "--check_only"):
         done = run([sys.executable, os.path.join(os.path.dirname(run_sh), "speed.py"), "--device", "cpu", spelling])
         expect(done.returncode == 0, f"speed.py {spelling}: {done.stderr}")
+    for words in (["--version"], ["help"], ["runs", "--help"], ["completion", "bash"], ["runs", "/", "--json"]):
+        check_full_disk([ballast] + words)
     # The programs have more flags than these; fewer mean that the test did not understand their help.
     assert checked > 150, f"got {checked} checks, want more than 150"
     print(f"{checked - len(failures)} passed, {len(failures)} failed")
