@@ -277,8 +277,10 @@ void PrintRun(std::ostream& out, const RunInfo& run) {
   if (summary.steps == 0) return;
   out << absl::StrFormat("  %s epochs in %.1f s: %s examples at %s samples/s\n", EpochsText(run), summary.seconds,
                          FormatCount(static_cast<double>(summary.examples)), FormatCount(summary.samples_per_second));
-  out << absl::StrFormat("  train loss %.4g in epoch %d; test %s\n", summary.train_loss, summary.train_loss_epoch,
-                         TestText(run));
+  // An earlier release did not say which epoch.
+  const std::string epoch =
+      summary.train_loss_epoch > 0 ? absl::StrCat("epoch ", summary.train_loss_epoch) : "the last epoch";
+  out << absl::StrFormat("  train loss %.4g in %s; test %s\n", summary.train_loss, epoch, TestText(run));
 }
 
 // Prints the run's result and, for programs, the whole summary.

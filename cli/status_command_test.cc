@@ -261,13 +261,13 @@ TEST_F(StatusCommandTest, PrintsTheResultOfARunThatHasEnded) {
                                                   .examples = 1200,
                                                   .seconds = 1.5,
                                                   .samples_per_second = 800,
-                                                  .train_loss = 2.5e-6,
+                                                  .train_loss = 0.00002,
                                                   .train_loss_epoch = 3,
                                                   .test_accuracy = 0.875}));
   EXPECT_EQ(Run({}), 0) << err_.str();
   EXPECT_EQ(out_.str(),
             "run runs/ended: finished\n  job small: async; started 1970-01-01 00:33:20 UTC\n  3 epochs in 1.5 s: 1,200 "
-            "examples at 800 samples/s\n  train loss 2.5e-06 in epoch 3; test accuracy 0.8750\n");
+            "examples at 800 samples/s\n  train loss 2e-05 in epoch 3; test accuracy 0.8750\n");
   out_.str("");
   EXPECT_EQ(Run({"runs/killed"}), 0);
   EXPECT_THAT(out_.str(), StartsWith("run runs/killed: failed: the launch was killed\n"));

@@ -188,6 +188,12 @@ TEST_F(RunCatalogTest, RanksByAccuracyThenByLossThenByState) {
   }
 }
 
+TEST_F(RunCatalogTest, ASmallLossIsNotShownAsZero) {
+  RunInfo run;
+  run.summary.test_loss = 0.00002;
+  EXPECT_EQ(TestText(run), "loss 2e-05");
+}
+
 TEST_F(RunCatalogTest, RunsPrintsATable) {
   WriteRun("first", 1795363200, {.job = "mnist", .mode = "async", .epochs = 3, .test_accuracy = 0.8974});
   Write("notes/notes.txt", "");
