@@ -46,6 +46,15 @@ class LineFields {
   absl::Status status_;
 };
 
+// Drops the lines after the checkpoint to which the job has returned before this line: they come again.
+void DropUndone(const TrainMetrics& line, Metrics& metrics) {
+  if (metrics.train.empty() || line.examples >= metrics.train.back().examples) return;
+  const int64_t begin = line.examples - line.over_examples;
+  while (!metrics.train.empty() && metrics.train.back().examples > begin) metrics.train.pop_back();
+  while (!metrics.test.empty() && metrics.test.back().epoch >= line.epoch) metrics.test.pop_back();
+  while (!metrics.epochs.empty() && metrics.epochs.back().epoch >= line.epoch) metrics.epochs.pop_back();
+}
+
 absl::Status AddTrain(LineFields fields, Metrics& metrics) {
   const TrainMetrics line = {.epoch = fields.Count("epoch"),
                              .step = fields.Count("step"),
@@ -64,8 +73,10 @@ absl::Status AddTrain(LineFields fields, Metrics& metrics) {
                              .dropped = fields.LaterCount("dropped"),
                              .skipped_steps = fields.LaterCount("skipped_steps"),
                              .loss_scale = fields.OptionalNumber("loss_scale")};
-  if (fields.status().ok()) metrics.train.push_back(line);
-  return fields.status();
+  if (!fields.status().ok()) return fields.status();
+  DropUndone(line, metrics);
+  metrics.train.push_back(line);
+  return absl::OkStatus();
 }
 
 absl::Status AddTest(LineFields fields, Metrics& metrics) {

@@ -88,7 +88,7 @@ struct Metrics {
 
 // Parses the output of MetricsWriter. A line that holds no metrics is skipped and counted, never an error: a crash
 // may truncate the last one, and the lines before it are still useful. Unknown kinds and keys are ignored. null
-// numbers are NaN.
+// numbers are NaN. If the job returned to a checkpoint or to its beginning, the lines that it undid are left out.
 Metrics ParseMetrics(absl::string_view text);
 
 // Reads a growing metrics.jsonl piece by piece. Thread safety: none.

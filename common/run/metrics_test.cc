@@ -8,6 +8,7 @@
 #include <fstream>
 #include <limits>
 
+#include "absl/strings/str_cat.h"
 #include "common/storage/file.h"
 
 namespace ballast {
@@ -82,6 +83,39 @@ TEST(MetricsReaderTest, IgnoresKindsAndKeysOfALaterVersion) {
       "{\"kind\":\"test\",\"epoch\":1,\"step\":9,\"seconds\":2,\"loss\":0.5,\"f1\":1}\n");
   EXPECT_EQ(metrics.test.size(), 1);
   EXPECT_THAT(metrics.malformed_lines, IsEmpty());
+}
+
+std::string TrainLine(int epoch, int examples) {
+  return absl::StrCat(R"({"kind":"train","epoch":)", epoch, R"(,"step":1,"examples":)", examples,
+                      R"(,"seconds":1,"over_examples":10,"loss":1,"learning_rate":1,"samples_per_second":1,)",
+                      R"("staleness":0,"wait_share":0})", "\n");
+}
+
+std::string EndOfEpoch(int epoch) {
+  return absl::StrCat(R"({"kind":"test","epoch":)", epoch, R"(,"step":1,"seconds":1,"loss":1})", "\n",
+                      R"({"kind":"epoch","epoch":)", epoch, R"(,"step":1,"examples":20,"seconds":1,)",
+                      R"("epoch_examples":20,"train_loss":1,"samples_per_second":1})", "\n");
+}
+
+TEST(MetricsReaderTest, LeavesOutWhatAReturnToACheckpointUndid) {
+  const Metrics metrics =
+      ParseMetrics(absl::StrCat(TrainLine(1, 10), TrainLine(1, 20), EndOfEpoch(1), TrainLine(2, 30), TrainLine(2, 40),
+                                EndOfEpoch(2), TrainLine(3, 50), TrainLine(2, 40)));
+  std::vector<int64_t> examples;
+  for (const TrainMetrics& line : metrics.train) examples.push_back(line.examples);
+  EXPECT_THAT(examples, ElementsAre(10, 20, 30, 40));
+  ASSERT_EQ(metrics.test.size(), 1);
+  EXPECT_EQ(metrics.test[0].epoch, 1);
+  ASSERT_EQ(metrics.epochs.size(), 1);
+  EXPECT_EQ(metrics.epochs[0].epoch, 1);
+}
+
+TEST(MetricsReaderTest, LeavesOutALifeThatTheJobBeganAnew) {
+  const Metrics metrics =
+      ParseMetrics(absl::StrCat(TrainLine(1, 10), TrainLine(1, 20), EndOfEpoch(1), TrainLine(1, 10)));
+  EXPECT_EQ(metrics.train.size(), 1);
+  EXPECT_THAT(metrics.test, IsEmpty());
+  EXPECT_THAT(metrics.epochs, IsEmpty());
 }
 
 TEST(MetricsReaderTest, NullIsNan) {
