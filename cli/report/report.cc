@@ -115,10 +115,11 @@ std::string Figure(absl::string_view name, absl::string_view value, absl::string
   return absl::StrCat("<div><dt>", name, "</dt><dd>", value, "</dd><dd class=\"more\">", more, "</dd></div>\n");
 }
 
-std::string BestEpoch(const std::vector<EpochRow>& rows) {
+// `accuracy` is the figure that this explains; a model that is not the last one may have another.
+std::string BestEpoch(const std::vector<EpochRow>& rows, double accuracy) {
   const auto best = std::ranges::find(rows, true, &EpochRow::best);
   if (best == rows.end()) return "";
-  if (best + 1 == rows.end()) return "best of the run";
+  if (best + 1 == rows.end() && *best->test_accuracy == accuracy) return "best of the run";
   return absl::StrCat("best ", PercentText(*best->test_accuracy), ", epoch ", best->epoch);
 }
 
@@ -130,7 +131,8 @@ std::string Figures(const ReportContent& content, const std::vector<EpochRow>& r
   const Summary summary = content.summary.has_value() ? *content.summary : SummarizeMetrics(content.metrics);
   std::string html = "<dl class=\"figures\">\n";
   if (summary.test_accuracy.has_value()) {
-    absl::StrAppend(&html, Figure("Test accuracy", PercentText(*summary.test_accuracy), BestEpoch(rows)));
+    absl::StrAppend(
+        &html, Figure("Test accuracy", PercentText(*summary.test_accuracy), BestEpoch(rows, *summary.test_accuracy)));
   } else if (summary.test_loss.has_value()) {
     absl::StrAppend(
         &html, Figure("Test loss", ValueText(*summary.test_loss), summary.best_epoch ? "" : "after the last epoch"));

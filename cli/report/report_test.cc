@@ -71,6 +71,11 @@ TEST_F(ReportPageTest, ShowsTheRunAndItsFigures) {
   EXPECT_THAT(html, Not(HasSubstr("class=\"note\"")));
 }
 
+TEST_F(ReportPageTest, AModelThatIsNotTheMostAccurateIsNotCalledTheBest) {
+  content_.summary->test_accuracy = 0.75;
+  EXPECT_THAT(Html(), HasSubstr("<dd>75.00%</dd><dd class=\"more\">best 87.50%, epoch 1</dd>"));
+}
+
 TEST_F(ReportPageTest, SaysThatTheTrainingEndedEarlyAndWhichEpochIsKept) {
   content_.summary->stopped_early = true;
   content_.summary->best_epoch = 7;
