@@ -14,6 +14,11 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// Bucket i ends at 2^i, which must fit.
+constexpr size_t kMaxBuckets = 63;
+// Of one bucket, so that their sum fits.
+constexpr uint64_t kMaxCount = uint64_t{1} << 53;
+
 Json NumberOrNull(const std::optional<double>& value) { return value.has_value() ? Json(*value) : Json(nullptr); }
 
 Json CountOrNull(const std::optional<double>& value) {
@@ -26,8 +31,9 @@ Json ToJson(const Distribution& distribution) {
 
 absl::StatusOr<std::vector<int64_t>> CountsField(const Json& object, const char* key) {
   const auto list = object.find(key);
-  if (list == object.end() || !list->is_array() ||
-      !std::all_of(list->begin(), list->end(), [](const Json& count) { return count.is_number_unsigned(); })) {
+  if (list == object.end() || !list->is_array() || !std::all_of(list->begin(), list->end(), [](const Json& count) {
+        return count.is_number_unsigned() && count.get<uint64_t>() <= kMaxCount;
+      })) {
     return absl::InvalidArgumentError(absl::StrCat("\"", key, "\" is not a list of counts"));
   }
   return list->get<std::vector<int64_t>>();
@@ -41,6 +47,10 @@ absl::StatusOr<Distribution> DistributionField(const Json& object, const char* k
   Distribution distribution;
   absl::StatusOr<std::vector<int64_t>> buckets = CountsField(*it, "buckets");
   if (!buckets.ok()) return absl::InvalidArgumentError(absl::StrCat("\"", key, "\": buckets are not a list of counts"));
+  if (buckets->size() > kMaxBuckets) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("\"", key, "\" has ", buckets->size(), " buckets, want at most ", kMaxBuckets));
+  }
   distribution.buckets = *std::move(buckets);
   const absl::StatusOr<double> mean = NumberField(*it, "mean");
   const absl::StatusOr<int64_t> max = CountField(*it, "max");

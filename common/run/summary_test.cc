@@ -5,6 +5,8 @@
 
 #include <cmath>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "common/storage/file.h"
 
@@ -152,6 +154,9 @@ TEST(SummaryTest, ReadsStepsAheadUnderItsOldName) {
 
 TEST(SummaryTest, NamesADistributionThatIsWrong) {
   EXPECT_EQ(Fault("[5,2,1]", "[5,-2,1]"), "\"staleness\": buckets are not a list of counts");
+  EXPECT_EQ(Fault("[5,2,1]", "[5,9223372036854775807]"), "\"staleness\": buckets are not a list of counts");
+  const std::string many = absl::StrCat("[", absl::StrJoin(std::vector<int>(64, 1), ","), "]");
+  EXPECT_EQ(Fault("[5,2,1]", many.c_str()), "\"staleness\" has 64 buckets, want at most 63");
   EXPECT_EQ(Fault("{\"buckets\":[5,2,1],\"mean\":1.25,\"max\":3}", "7"),
             "\"staleness\" is not an object, want buckets, mean and max");
 }
