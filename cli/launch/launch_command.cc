@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <signal.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -91,13 +90,6 @@ absl::StatusOr<RunFolder> CreateRunFolder(const LaunchRequest& request) {
     return absl::ErrnoToStatus(error.value(), absl::StrCat("cannot create the directory ", folder->path(), "/logs"));
   }
   return folder;
-}
-
-// Returns the columns of the terminal on standard error.
-int TerminalWidth() {
-  winsize size = {};
-  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 80;
-  return size.ws_col;
 }
 
 bool IsTerminal(const std::ostream& err) {

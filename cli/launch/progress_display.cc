@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/launch/progress_display.h"
 
+#include <sys/ioctl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -122,6 +125,12 @@ void ProgressDisplay::Draw() {
 void ProgressDisplay::Erase() {
   if (drawn_) *out_ << "\r\x1b[K";
   drawn_ = false;
+}
+
+int TerminalWidth() {
+  winsize size = {};
+  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 80;
+  return size.ws_col;
 }
 
 std::string FormatClock(absl::Duration duration) {

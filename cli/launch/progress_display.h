@@ -66,6 +66,9 @@ class ProgressDisplay {
   uint64_t notices_shown_ = 0;
 };
 
+// Returns the columns of the terminal on standard error; 80 if it is none.
+int TerminalWidth();
+
 // Returns "0:14" or "1:02:05"; "-:--" if negative, 100 days or more, or infinite.
 std::string FormatClock(absl::Duration duration);
 

@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "cli/launch/progress_display.h"
 #include "common/text/number_text.h"
 
 namespace ballast {
@@ -139,7 +140,8 @@ void Sweep::ShowProgress() {
   const std::string line =
       absl::StrFormat("%d of %d runs done; running: %s", ended_, runs_.size(), absl::StrJoin(parts, "; "));
   if (options_.terminal) {
-    *err_ << "\r\x1b[K" << line.substr(0, 79) << std::flush;
+    // Leave the last column free: some terminals wrap as soon as it is written.
+    *err_ << "\r\x1b[K" << line.substr(0, std::max(TerminalWidth() - 1, 1)) << std::flush;
   } else {
     *err_ << line << std::endl;
   }
