@@ -130,7 +130,8 @@ absl::StatusOr<Plan> ReadPlan(const Arguments& own, const Arguments& launch, con
   plan.points = *std::move(points);
   const absl::StatusOr<int> workers = launch.GetInt("workers", 1, 1, kMaxProcesses);
   if (!workers.ok()) return workers.status();
-  if (!launch.Has("threads")) {
+  // Each host shares out its own cores.
+  if (!launch.Has("threads") && !launch.Has("hosts")) {
     const int runs = std::min(plan.parallel, static_cast<int>(plan.points.size()));
     const int cores = static_cast<int>(std::thread::hardware_concurrency());
     plan.common = {"--threads", absl::StrCat(std::max(1, cores / (runs * *workers)))};

@@ -123,6 +123,12 @@ TEST_F(SweepCommandTest, SharesTheCoresAmongTheRuns) {
   EXPECT_EQ(NextLine(), "7");
 }
 
+TEST_F(SweepCommandTest, LeavesTheCoresOfHostsToEachRun) {
+  Program("worker", absl::StrCat("echo $threads > $PIPE\n", kWorker));
+  ASSERT_EQ(Run("job.textproto --hosts localhost:2 --run-dir hosts"), 0) << Read("err");
+  EXPECT_EQ(NextLine(), absl::StrCat(std::max<int64_t>(1, sysconf(_SC_NPROCESSORS_ONLN) / 2)));
+}
+
 TEST_F(SweepCommandTest, EndsAllRunsWhenInterrupted) {
   Program("worker", R"(
 trap 'sed "s/ACCURACY/0.5/; s/\"interrupted\":false/\"interrupted\":true/" ready.json > "$run_dir/summary.json"; exit 130' TERM
