@@ -58,6 +58,9 @@ CommandResult PlotCommand(absl::Span<const std::string> args, std::ostream& out,
     for (std::string& directory : RunsAt(word)) directories.push_back(std::move(directory));
   }
   if (directories.empty()) return Fail(err, absl::InvalidArgumentError("plot: RUN_DIR is missing"), kExitBadInput);
+  if (arguments->Has("out") && arguments->Get("out", "").empty()) {
+    return Fail(err, absl::InvalidArgumentError("flag --out: got \"\", want a file"), kExitBadInput);
+  }
   const bool one = directories.size() == 1;
   const std::string path = arguments->Get("out", one ? RunFolder(directories[0]).report() : "comparison.html");
   absl::StatusOr<std::vector<RunList::Skipped>> skipped = std::vector<RunList::Skipped>();

@@ -280,6 +280,8 @@ TEST_F(PlotCommandTest, WrongArgumentsAreExitCodeTwoAndNamed) {
   EXPECT_THAT(err_.str(), EndsWith("error: plot: RUN_DIR is missing\n"));
   EXPECT_EQ(Run({"--jsn", "a"}), 2);
   EXPECT_THAT(err_.str(), EndsWith("error: unknown flag --jsn; did you mean \"--json\"?\n"));
+  EXPECT_EQ(Run({"a", "--out", ""}), 2);
+  EXPECT_THAT(err_.str(), EndsWith("error: flag --out: got \"\", want a file\n"));
   EXPECT_EQ(out_.str(), "");
 }
 
