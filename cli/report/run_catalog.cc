@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/report/run_catalog.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -133,6 +136,9 @@ bool HoldsRun(const std::string& directory) {
 absl::StatusOr<RunInfo> ReadRun(const std::string& directory) {
   const RunFolder folder(directory);
   if (!HoldsRun(directory)) {
+    if (access(directory.c_str(), X_OK) != 0) {
+      return absl::ErrnoToStatus(errno, absl::StrCat("run directory ", folder.path()));
+    }
     return absl::NotFoundError(absl::StrCat(
         "run directory ", folder.path(), ": has none of launch.json, job.textproto, metrics.jsonl and summary.json"));
   }

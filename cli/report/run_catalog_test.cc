@@ -188,6 +188,11 @@ TEST_F(RunCatalogTest, RanksByAccuracyThenByLossThenByState) {
   }
 }
 
+TEST_F(RunCatalogTest, SaysWhyADirectoryCannotBeRead) {
+  EXPECT_EQ(ReadRun("/nonexistent/run").status().message(),
+            "run directory /nonexistent/run: No such file or directory");
+}
+
 TEST_F(RunCatalogTest, ASmallLossIsNotShownAsZero) {
   RunInfo run;
   run.summary.test_loss = 0.00002;
