@@ -94,7 +94,9 @@ std::string CheckpointControl::Obstacle() const {
   if (status_.gathering()) return "the job has not begun";
   if (!workers_.leases_data()) return "the workers bring their own data";
   if (!TakesCheckpoints(workers_.durability())) return "the job has durability none";
-  return options_.first_checkpoint.has_value() ? "" : "server 0 has no --checkpoint_dir";
+  if (!options_.first_checkpoint.has_value()) return "server 0 has no --checkpoint_dir";
+  // The shards would save an empty checkpoint, which a resume would take for the newest.
+  return workers_.model_declared() ? "" : "no worker has declared the model yet";
 }
 
 void CheckpointControl::Update(absl::Time now) {

@@ -23,12 +23,15 @@ class JobCheckpointTest : public JobControlTest {
     return {.servers = 1, .workers = 2, .first_checkpoint = 1, .resume = std::move(resume)};
   }
 
-  void Start(std::optional<CheckpointManifest> resume = std::nullopt) {
+  void Start(std::optional<CheckpointManifest> resume = std::nullopt, bool declare = true) {
     control_.emplace(Options(std::move(resume)), now_);
     server_ = *JoinServer(0);
     for (Membership::Id* worker : {&worker0_, &worker1_}) {
       const std::string process = absl::StrCat("process ", worker == &worker0_);
       *worker = *control_->Join(WorkerOf(std::nullopt, LongJob(), 20, process), now_);
+      if (declare && worker == &worker0_) {
+        EXPECT_EQ(Acquire(worker0_), 0) << "worker 1 is missing";
+      }
     }
     // The interval to the first checkpoint starts here.
     EXPECT_TRUE(Beat(server_).ok());
@@ -52,6 +55,21 @@ class JobCheckpointTest : public JobControlTest {
     return control_->TakeActions();
   }
 };
+
+TEST_F(JobCheckpointTest, TakesNoneBeforeAWorkerHasDeclaredTheModel) {
+  CheckpointManifest last;
+  last.set_id(8);
+  *last.mutable_job() = LongJob();
+  last.set_train_examples(20);
+  last.mutable_leases()->mutable_next()->set_epoch(100);
+  for (int rank = 0; rank < 2; ++rank) last.mutable_leases()->add_by_rank()->set_epoch(100);
+  Start(last, /*declare=*/false);
+  EXPECT_EQ(Save().failure(), "no worker has declared the model yet");
+  PassAMinute();
+  EXPECT_EQ(Beat(server_)->capture_checkpoint_id, 0);
+  EXPECT_EQ(Acquire(worker0_), 0) << "nothing is left to train";
+  EXPECT_TRUE(Save().pending());
+}
 
 TEST_F(JobCheckpointTest, WaitsForDataThatIsHeldAndHandsOutNoMore) {
   Start();

@@ -191,6 +191,7 @@ std::optional<absl::StatusOr<WorkerControl::Grant>> WorkerControl::Acquire(const
                                                  : members_.CheckJoined(id);
   if (!joined.ok()) return joined;
   if (!leases_.has_value()) return NoData(job_->name());
+  if (!std::exchange(model_declared_, true)) status_.Record();
   if (status_.gathering()) return std::nullopt;
   Grant grant;
   grant.lease = leases_->Unanswered(id.rank, held);
@@ -285,6 +286,7 @@ void WorkerControl::Export(internal::v1::CoordinatorState& state) const {
   if (job_.has_value()) *state.mutable_job() = *job_;
   state.set_train_examples(train_examples_);
   state.set_resumed_from(resumed_from_);
+  state.set_model_declared(model_declared_);
   if (leases_.has_value()) *state.mutable_leases() = leases_->Export();
   *state.mutable_progress() = progress_.Export();
   if (early_stop_.has_value()) *state.mutable_early_stop() = early_stop_->state();
@@ -298,6 +300,7 @@ absl::Status WorkerControl::Restore(const internal::v1::CoordinatorState& state)
   job_name_ = job_->name();
   train_examples_ = state.train_examples();
   resumed_from_ = state.resumed_from();
+  model_declared_ = state.model_declared();
   if (!LeasesData(*job_, train_examples_)) return absl::OkStatus();
   leases_.emplace(LeaseOptions(*job_, train_examples_));
   absl::Status status = leases_->Restore(state.leases());

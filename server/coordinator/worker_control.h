@@ -65,6 +65,8 @@ class WorkerControl {
   bool all_done() const { return leases_.has_value() && leases_->Finished(); }
   // The table of a job whose data is handed out.
   LeaseTable& leases() { return *leases_; }
+  // True if a worker has asked for data. Before that, it declares the model to every shard.
+  bool model_declared() const { return model_declared_; }
   // True if the job began from the checkpoint in the options.
   bool resumed() const { return options_.resume.has_value() && options_.resume->id() == resumed_from_; }
 
@@ -118,6 +120,7 @@ class WorkerControl {
   // same job.
   uint64_t resumed_from_ = 0;
   std::optional<LeaseTable> leases_;
+  bool model_declared_ = false;
   ProgressTracker progress_;
   // Set for a job with Training.early_stopping.
   std::optional<EarlyStop> early_stop_;
