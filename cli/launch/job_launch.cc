@@ -287,7 +287,7 @@ void JobLaunch::OnSignal(int) {
 }
 
 absl::Status JobLaunch::StartAll(bool again) {
-  const std::string resume = ResumeManifest();
+  const std::string resume = again ? ResumeManifest() : plan_.resume;
   for (bool standby : {false, true}) {
     if (standby && !with_standby()) break;
     for (int rank = 0; rank < plan_.servers; ++rank) {

@@ -30,6 +30,8 @@
 #include "common/rpc/credentials.h"
 #include "common/run/launch_record.h"
 #include "common/run/run_folder.h"
+#include "common/storage/checkpoint_folder.h"
+#include "common/storage/file_system.h"
 
 namespace ballast {
 namespace {
@@ -84,6 +86,13 @@ absl::StatusOr<RunFolder> CreateRunFolder(const LaunchRequest& request) {
                                          : RunFolder::Create(request.run_dir);
   if (!folder.ok()) return folder.status();
   if (absl::Status status = CheckJobFile(request, *folder); !status.ok()) return status;
+  // A later restart of this job would take them for its own.
+  const auto checkpoints = CheckpointFolder(PosixFileSystem(), folder->path() + "/checkpoints").List();
+  if (checkpoints.ok() && !checkpoints->empty()) {
+    return absl::AlreadyExistsError(absl::StrCat("run directory ", folder->path(), ": already holds ",
+                                                 checkpoints->back().manifest_path,
+                                                 "; choose another one, or move it away"));
+  }
   std::error_code error;
   std::filesystem::create_directories(folder->path() + "/logs", error);
   if (error) {

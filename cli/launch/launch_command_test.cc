@@ -72,6 +72,15 @@ TEST_F(LaunchCommandTest, RecordsHowItEndedInItsRunDirectory) {
   EXPECT_EQ(LaunchRecord::Read(folder_ + "/good")->exit_status, 0);
 }
 
+TEST_F(LaunchCommandTest, RefusesADirectoryWithCheckpointsOfAnotherRun) {
+  std::filesystem::create_directories(folder_ + "/run/checkpoints");
+  Write("run/checkpoints/checkpoint-00000003.manifest", "");
+  EXPECT_EQ(Run("job.textproto --run-dir run"), 2);
+  EXPECT_EQ(Read("err"),
+            "error: run directory run: already holds run/checkpoints/checkpoint-00000003.manifest; choose another one, "
+            "or move it away\n");
+}
+
 TEST_F(LaunchCommandTest, RefusesADirectoryInWhichAnotherLaunchRuns) {
   Program("worker", R"(
 trap 'exit 130' TERM
