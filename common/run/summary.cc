@@ -16,7 +16,7 @@ using Json = nlohmann::ordered_json;
 
 // Bucket i ends at 2^i, which must fit.
 constexpr size_t kMaxBuckets = 63;
-// Of one bucket, so that their sum fits.
+// Maximum count of one bucket, so that the sum of all fits.
 constexpr uint64_t kMaxCount = uint64_t{1} << 53;
 
 Json NumberOrNull(const std::optional<double>& value) { return value.has_value() ? Json(*value) : Json(nullptr); }
