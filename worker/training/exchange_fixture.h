@@ -41,7 +41,13 @@ class ExchangeFixture : public ::testing::Test {
     SetWeights();
   }
 
-  ~ExchangeFixture() override { client_->Shutdown("the test ends"); }
+  ~ExchangeFixture() override { EndCalls(); }
+
+  // Ends all calls, so that no response is decoded into the buffers of an exchange any more.
+  void EndCalls() {
+    client_->Shutdown("the test ends");
+    client_->WaitUntilIdle();
+  }
 
   ParameterExchange* Exchange(ParameterExchange::Options options) {
     options.interrupted = &interrupted_;

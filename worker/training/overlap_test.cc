@@ -178,7 +178,7 @@ TEST_F(OverlapTest, ExchangeThatEndsWithCopiesQueuedEnds) {
   device_->Allow(kForward + kLoss);
   ASSERT_TRUE(Train(3, 1).ok());
   device_->Fail(absl::UnavailableError("the GPU is lost"));
-  client_->Shutdown("the test ends");
+  EndCalls();
   exchange_.reset();
   EXPECT_THAT(shard_.sequences(), IsEmpty());
 }
