@@ -155,7 +155,10 @@ launched=$!
 # Waits for the first epoch, for at most 60 s.
 timeout 60 tail --pid="$launched" -n +1 -F "$work/err" 2>/dev/null | grep -q -m 1 'epoch [0-9,]*/[0-9,]* done' ||
   fail "\"$line\" printed no epoch within 60 s"
-pkill -INT -P "$launched" || fail "\"$line\" is not running"
+# The child of setsid and timeout; a machine may lack pkill.
+launch=$(grep -ls "^PPid:[[:space:]]*$launched\$" /proc/[0-9]*/status | head -n 1 | cut -d / -f 3) || true
+[[ -n $launch ]] || fail "\"$line\" is not running"
+kill -INT "$launch"
 status=0
 wait "$launched" || status=$?
 launched=
