@@ -51,6 +51,8 @@ TEST_F(BlockedDiskTest, ControlCallsAreAnsweredWhileACheckpointWaitsForTheDisk) 
   durability.set_mode(v1::Durability::CHECKPOINT);
   durability.set_checkpoint_seconds(1);
   Start(durability);
+  // Asks for data, too, before which no checkpoint is taken.
+  ASSERT_EQ(probe_->CallEach(kTimeout), absl::OkStatus());
   files_.Block();
   const absl::Cleanup release = [this] { files_.Release(); };
   // The checkpoint's first write.
