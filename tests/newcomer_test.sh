@@ -149,6 +149,8 @@ run "$(command_with '--resume runs/first')"
 # --- Interrupt and resume ---
 line=$(command_with 'runs/long ')
 echo "\$ $line   (then Ctrl-C)"
+# The epochs of the command before must not be taken for this one's.
+: >"$work/err"
 # A job in its own process group, as a terminal gives it: SIGINT goes to launch alone.
 setsid timeout 90 $line >"$work/out" 2>"$work/err" </dev/null &
 launched=$!
