@@ -358,8 +358,7 @@ class CudaDevice : public Device {
   void Widen(HalfType type, const Buffer& halves, Matrix y) override {
     queue_->RunKernel("widen", {&halves}, {y.buffer}, [&](cudaStream_t stream) {
       return LaunchFromHalf(stream, type, y.elements(),
-                            reinterpret_cast<const uint16_t*>(Data(halves, (y.elements() + 1) / 2)), ColumnBias(),
-                            Floats(y));
+                            reinterpret_cast<const uint16_t*>(Data(halves, (y.elements() + 1) / 2)), Floats(y));
     });
   }
 

@@ -203,12 +203,14 @@ class CudnnConvolution : public CudaConvolution {
     const absl::StatusOr<bool> done = Run(stream, call, operands);
     if (!done.ok()) return done.status();
     if (!*done) return otherwise();
-    if (as_it_comes) return AddBias(stream, call, bias);
-    const int64_t columns = bias == nullptr ? 1 : call.shape.filters;
-    return CudaStatus(
-        LaunchFromHalf(stream, *arithmetic.half, call.result_elements(), static_cast<const uint16_t*>(rounded->bytes()),
-                       {bias, columns}, call.result.As<float>()),
-        "from half");
+    if (!as_it_comes) {
+      const auto* const halves = static_cast<const uint16_t*>(rounded->bytes());
+      status =
+          CudaStatus(LaunchFromHalf(stream, *arithmetic.half, call.result_elements(), halves, call.result.As<float>()),
+                     "from half");
+      if (!status.ok()) return status;
+    }
+    return AddBias(stream, call, bias);
   }
 
   // `bias` may be null.

@@ -1,40 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/device/cuda/kernels/cast.h"
-#include "worker/device/cuda/kernels/half_math.h"
-#include "worker/device/cuda/kernels/launch.h"
+#include "worker/device/cuda/kernels/map.h"
 
 namespace ballast {
 namespace {
 
-__global__ void ToBf16Kernel(int64_t n, const float* x, uint16_t* y) {
-  for (int64_t i = FirstElement(); i < n; i += ElementStride()) y[i] = ToBf16(x[i]);
-}
+// The types of input and output convert.
+struct Same {
+  __device__ float operator()(const Inputs<1>& in) const { return in.x[0]; }
+};
 
-__global__ void ToFp16Kernel(int64_t n, const float* x, uint16_t* y) {
-  for (int64_t i = FirstElement(); i < n; i += ElementStride()) y[i] = ToFp16(x[i]);
-}
-
-template <HalfType type>
-__global__ void FromHalfKernel(int64_t n, const uint16_t* x, ColumnBias bias, float* y) {
-  for (int64_t i = FirstElement(); i < n; i += ElementStride()) {
-    const float value = type == HalfType::kBf16 ? FromBf16(x[i]) : FromFp16(x[i]);
-    y[i] = bias.values == nullptr ? value : value + bias.values[i % bias.columns];
-  }
+template <typename In, typename Out>
+cudaError_t LaunchCast(cudaStream_t stream, int64_t n, const void* x, void* y) {
+  return LaunchMap(stream, Same(), MapCall<In, Out, 1>{{static_cast<const In*>(x)}, static_cast<Out*>(y), n, 0, 0});
 }
 
 }  // namespace
 
 cudaError_t LaunchToHalf(cudaStream_t stream, HalfType type, int64_t n, const float* x, uint16_t* y) {
-  if (n == 0) return cudaSuccess;
-  return Launch(stream, BlocksFor(n), kBlockThreads, type == HalfType::kBf16 ? ToBf16Kernel : ToFp16Kernel, n, x, y);
+  return type == HalfType::kBf16 ? LaunchCast<float, Bf16>(stream, n, x, y) : LaunchCast<float, Fp16>(stream, n, x, y);
 }
 
-cudaError_t LaunchFromHalf(cudaStream_t stream, HalfType type, int64_t n, const uint16_t* x, ColumnBias bias,
-                           float* y) {
-  if (n == 0) return cudaSuccess;
-  return Launch(stream, BlocksFor(n), kBlockThreads,
-                type == HalfType::kBf16 ? FromHalfKernel<HalfType::kBf16> : FromHalfKernel<HalfType::kFp16>, n, x, bias,
-                y);
+cudaError_t LaunchFromHalf(cudaStream_t stream, HalfType type, int64_t n, const uint16_t* x, float* y) {
+  return type == HalfType::kBf16 ? LaunchCast<Bf16, float>(stream, n, x, y) : LaunchCast<Fp16, float>(stream, n, x, y);
 }
 
 }  // namespace ballast

@@ -12,13 +12,7 @@ namespace ballast {
 // y[i] = x[i] rounded to 16 bits. See half_math.h.
 cudaError_t LaunchToHalf(cudaStream_t stream, HalfType type, int64_t n, const float* x, uint16_t* y);
 
-// Adds values[j] to column j; null: no bias.
-struct ColumnBias {
-  const float* values = nullptr;
-  int64_t columns = 1;
-};
-
-// y[i] = x[i] + the bias of i's column; widening is exact, the sum is in fp32.
-cudaError_t LaunchFromHalf(cudaStream_t stream, HalfType type, int64_t n, const uint16_t* x, ColumnBias bias, float* y);
+// y[i] = x[i], which is exact.
+cudaError_t LaunchFromHalf(cudaStream_t stream, HalfType type, int64_t n, const uint16_t* x, float* y);
 
 }  // namespace ballast

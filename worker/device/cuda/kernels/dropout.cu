@@ -49,7 +49,7 @@ __global__ void SetDropoutSeedKernel(uint64_t value, uint64_t step, uint64_t* se
 cudaError_t LaunchDropout(cudaStream_t stream, float rate, const DropoutKey& key, const uint64_t* seed, int64_t n,
                           ConstElements x, Elements y) {
   if (n == 0) return cudaSuccess;
-  if (!InPacks(x.data) || !InPacks(y.data)) return cudaErrorInvalidValue;
+  if (!StartsPack(x.data) || !StartsPack(y.data)) return cudaErrorInvalidValue;
   const DropoutCall call = {key, seed, static_cast<uint32_t>(std::ldexp(static_cast<double>(rate), 32)),
                             1.0f / (1.0f - rate), n};
   return WithType(y.type, [&](auto type) {

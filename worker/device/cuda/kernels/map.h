@@ -7,22 +7,14 @@
 
 #include "worker/device/cuda/kernels/elements.h"
 #include "worker/device/cuda/kernels/launch.h"
+#include "worker/device/cuda/kernels/pack.h"
 
 // Elementwise functions:
 //
 //   y[i] = f(x_1[i], ..., x_N[i])
 //
-// A thread moves 16 bytes at once; otherwise 16-bit elements would take nearly as long as floats.
+// A thread moves a pack at once. Elements before the first pack and after the last one are moved one by one.
 namespace ballast {
-
-// A group of elements that is moved at once.
-template <typename T, int N>
-struct alignas(N * sizeof(T)) Pack {
-  T values[N];
-};
-
-template <typename T>
-inline constexpr int kPackElements = 16 / static_cast<int>(sizeof(T));
 
 // The inputs of one element of y.
 template <int N>
@@ -30,49 +22,73 @@ struct Inputs {
   float x[N];
 };
 
-template <typename T, int N>
+template <typename In, typename Out, int N>
 struct MapCall {
-  const T* x[N];
-  T* y;
+  // In the smaller type, a pack has 16 bytes.
+  static constexpr int kElements = (kPackElements<In>) > (kPackElements<Out>) ? kPackElements<In> : kPackElements<Out>;
+
+  const In* x[N];
+  Out* y;
   int64_t n;
-  // Number of packs, which come first; the remaining elements are moved one by one.
+  // Elements before the first pack.
+  int64_t head;
   int64_t packs;
 };
 
-template <typename T, int N, typename Function>
-__global__ void MapKernel(Function f, MapCall<T, N> call) {
-  using Packed = Pack<T, kPackElements<T>>;
+template <typename In, typename Out, int N, typename Function>
+__global__ void MapKernel(Function f, MapCall<In, Out, N> call) {
+  constexpr int kElements = MapCall<In, Out, N>::kElements;
   for (int64_t p = FirstElement(); p < call.packs; p += ElementStride()) {
-    Packed in[N], out;
-    for (int k = 0; k < N; ++k) in[k] = reinterpret_cast<const Packed*>(call.x[k])[p];
-    for (int e = 0; e < kPackElements<T>; ++e) {
+    const int64_t at = call.head + p * kElements;
+    Pack<In, kElements> in[N];
+    Pack<Out, kElements> out;
+    for (int k = 0; k < N; ++k) in[k] = LoadPack<kElements>(call.x[k] + at);
+    for (int e = 0; e < kElements; ++e) {
       Inputs<N> inputs;
       for (int k = 0; k < N; ++k) inputs.x[k] = static_cast<float>(in[k].values[e]);
-      out.values[e] = static_cast<T>(f(inputs));
+      out.values[e] = static_cast<Out>(f(inputs));
     }
-    reinterpret_cast<Packed*>(call.y)[p] = out;
+    *reinterpret_cast<Pack<Out, kElements>*>(call.y + at) = out;
   }
-  for (int64_t i = call.packs * kPackElements<T> + FirstElement(); i < call.n; i += ElementStride()) {
+  const int64_t packed = call.packs * kElements;
+  for (int64_t single = FirstElement(); single < call.n - packed; single += ElementStride()) {
+    const int64_t i = single < call.head ? single : single + packed;
     Inputs<N> inputs;
     for (int k = 0; k < N; ++k) inputs.x[k] = static_cast<float>(call.x[k][i]);
-    call.y[i] = static_cast<T>(f(inputs));
+    call.y[i] = static_cast<Out>(f(inputs));
   }
 }
 
-inline bool InPacks(const void* memory) { return reinterpret_cast<uintptr_t>(memory) % 16 == 0; }
+// Sets head and packs, for the given addresses and n.
+template <typename In, typename Out, int N>
+void Split(MapCall<In, Out, N>* call) {
+  const bool by_input = sizeof(In) < sizeof(Out);
+  const uintptr_t address = by_input ? reinterpret_cast<uintptr_t>(call->x[0]) : reinterpret_cast<uintptr_t>(call->y);
+  // All have the first pack at the same element, or none has one.
+  call->head = (kPackBytes - address % kPackBytes) % kPackBytes / (by_input ? sizeof(In) : sizeof(Out));
+  bool packed = call->head <= call->n && StartsPack(call->y + call->head);
+  for (const In* x : call->x) packed = packed && StartsPack(x + call->head);
+  if (!packed) call->head = call->n;
+  call->packs = (call->n - call->head) / MapCall<In, Out, N>::kElements;
+}
 
-// All elements have one type; y may be one of the inputs. `f` is a struct that a kernel can call with Inputs<N>.
+// `f` is a struct that a kernel can call with Inputs<N>. y may be one of the inputs.
+template <typename In, typename Out, int N, typename Function>
+cudaError_t LaunchMap(cudaStream_t stream, const Function& f, MapCall<In, Out, N> call) {
+  if (call.n == 0) return cudaSuccess;
+  Split(&call);
+  const int64_t threads = call.packs > 0 ? CeilDivide(call.n, call.kElements) : call.n;
+  return Launch(stream, BlocksFor(threads), kBlockThreads, MapKernel<In, Out, N, Function>, f, call);
+}
+
+// The same if all elements have one type.
 template <int N, typename Function>
 cudaError_t LaunchMap(cudaStream_t stream, const Function& f, int64_t n, const ConstElements (&x)[N], Elements y) {
-  if (n == 0) return cudaSuccess;
-  bool packed = InPacks(y.data);
-  for (const ConstElements& each : x) packed = packed && InPacks(each.data);
   return WithType(y.type, [&](auto type) {
     using T = decltype(type);
-    MapCall<T, N> call = {{}, y.As<T>(), n, packed ? n / kPackElements<T> : 0};
+    MapCall<T, T, N> call = {{}, y.As<T>(), n, 0, 0};
     for (int k = 0; k < N; ++k) call.x[k] = x[k].template As<T>();
-    return Launch(stream, BlocksFor(packed ? CeilDivide(n, kPackElements<T>) : n), kBlockThreads,
-                  MapKernel<T, N, Function>, f, call);
+    return LaunchMap(stream, f, call);
   });
 }
 
