@@ -11,40 +11,48 @@
 namespace ballast {
 namespace {
 
-template <typename T>
-struct Values {
-  const T* x;
-  int64_t columns;
-
-  __device__ Terms<1> operator()(int64_t i, int64_t j) const { return {{static_cast<float>(x[i * columns + j])}}; }
-};
-
-template <typename T>
+template <typename T, int W>
 struct SquaredDeviations {
+  static constexpr int kWidth = W;
+
   const T* x;
   int64_t columns;
   // Sum of each column.
   const float* sum;
   float share;
 
-  __device__ Terms<1> operator()(int64_t i, int64_t j) const {
-    const float d = static_cast<float>(x[i * columns + j]) - sum[j] * share;
-    return {{d * d}};
+  __device__ Terms<1, W> operator()(int64_t i, int64_t j) const {
+    const Pack<T, W> pack = LoadPack<W>(x + i * columns + j);
+    Terms<1, W> terms;
+    for (int w = 0; w < W; ++w) {
+      const float d = static_cast<float>(pack.values[w]) - sum[j + w] * share;
+      terms.value[0][w] = d * d;
+    }
+    return terms;
   }
 };
 
-template <typename T>
+template <typename T, int W>
 struct AffineTerms {
+  static constexpr int kWidth = W;
+
   const T* x;
   const T* dy;
   int64_t columns;
   const float* mean;
   const float* inverse_stddev;
 
-  __device__ Terms<2> operator()(int64_t i, int64_t j) const {
+  __device__ Terms<2, W> operator()(int64_t i, int64_t j) const {
     const int64_t at = i * columns + j;
-    const float h = (static_cast<float>(x[at]) - mean[j]) * inverse_stddev[j], g = static_cast<float>(dy[at]);
-    return {{g * h, g}};
+    const Pack<T, W> xs = LoadPack<W>(x + at), gs = LoadPack<W>(dy + at);
+    Terms<2, W> terms;
+    for (int w = 0; w < W; ++w) {
+      const float h = (static_cast<float>(xs.values[w]) - mean[j + w]) * inverse_stddev[j + w];
+      const float g = static_cast<float>(gs.values[w]);
+      terms.value[0][w] = g * h;
+      terms.value[1][w] = g;
+    }
+    return terms;
   }
 };
 
@@ -149,16 +157,16 @@ int64_t BatchNormScratch(int64_t rows, int64_t columns) { return 2 * columns + C
 
 namespace {
 
-template <typename T>
+template <int W, typename T>
 cudaError_t LaunchForward(cudaStream_t stream, const BatchNormCall& call, const RunningStatistics& running, T* y) {
   float* const sum = call.scratch;
   float* const squares = sum + call.columns;
   float* const partial = squares + call.columns;
   const T* const x = call.x.As<T>();
-  cudaError_t error = LaunchColumnSums<1>(stream, Values<T>{x, call.columns}, call.rows, call.columns, partial, sum);
+  cudaError_t error = LaunchColumnSums<1>(stream, Values<T, W>{x, call.columns}, call.rows, call.columns, partial, sum);
   if (error != cudaSuccess) return error;
   const float share = call.rows > 0 ? 1.0f / static_cast<float>(call.rows) : 0.0f;
-  error = LaunchColumnSums<1>(stream, SquaredDeviations<T>{x, call.columns, sum, share}, call.rows, call.columns,
+  error = LaunchColumnSums<1>(stream, SquaredDeviations<T, W>{x, call.columns, sum, share}, call.rows, call.columns,
                               partial, squares);
   if (error != cudaSuccess) return error;
   error = Launch(stream, VectorGrid(call), kBlockThreads, StatisticsKernel, call, running, sum, squares);
@@ -166,10 +174,10 @@ cudaError_t LaunchForward(cudaStream_t stream, const BatchNormCall& call, const 
   return Launch(stream, ColumnGrid(call), ColumnBlock(), NormalizeKernel<T>, call, y);
 }
 
-template <typename T>
+template <typename T, int W>
 cudaError_t LaunchBackward(cudaStream_t stream, const BatchNormCall& call, const BatchNormGradients& gradients) {
   float* const sums = call.scratch;
-  const AffineTerms<T> terms = {call.x.As<T>(), gradients.dy.As<T>(), call.columns, call.mean, call.inverse_stddev};
+  const AffineTerms<T, W> terms = {call.x.As<T>(), gradients.dy.As<T>(), call.columns, call.mean, call.inverse_stddev};
   cudaError_t error =
       LaunchColumnSums<2>(stream, terms, call.rows, call.columns, call.scratch + 2 * call.columns, sums);
   if (error != cudaSuccess) return error;
@@ -186,7 +194,9 @@ cudaError_t LaunchBatchNorm(cudaStream_t stream, const BatchNormCall& call, cons
   if (call.columns == 0) return cudaSuccess;
   return WithType(y.type, [&](auto type) {
     using T = decltype(type);
-    return LaunchForward(stream, call, running, y.As<T>());
+    return WithWidth<T>(call.columns, {call.x.As<T>()}, [&](auto width) {
+      return LaunchForward<decltype(width)::value>(stream, call, running, y.As<T>());
+    });
   });
 }
 
@@ -202,7 +212,11 @@ cudaError_t LaunchBatchNormInference(cudaStream_t stream, const BatchNormCall& c
 cudaError_t LaunchBatchNormBackward(cudaStream_t stream, const BatchNormCall& call,
                                     const BatchNormGradients& gradients) {
   if (call.columns == 0) return cudaSuccess;
-  return WithType(call.x.type, [&](auto type) { return LaunchBackward<decltype(type)>(stream, call, gradients); });
+  return WithType(call.x.type, [&](auto type) {
+    using T = decltype(type);
+    return WithWidth<T>(call.columns, {call.x.As<T>(), gradients.dy.As<T>()},
+                        [&](auto width) { return LaunchBackward<T, decltype(width)::value>(stream, call, gradients); });
+  });
 }
 
 }  // namespace ballast

@@ -81,18 +81,26 @@ __global__ void RowGradientKernel(LayerNormCall call, LayerNormGradients gradien
   }
 }
 
-template <typename T>
+template <typename T, int W>
 struct AffineTerms {
+  static constexpr int kWidth = W;
+
   const T* x;
   const T* dy;
   int64_t columns;
   const float* mean;
   const float* inverse_stddev;
 
-  __device__ Terms<2> operator()(int64_t i, int64_t j) const {
+  __device__ Terms<2, W> operator()(int64_t i, int64_t j) const {
     const int64_t at = i * columns + j;
-    const float g = static_cast<float>(dy[at]);
-    return {{g * (static_cast<float>(x[at]) - mean[i]) * inverse_stddev[i], g}};
+    const Pack<T, W> xs = LoadPack<W>(x + at), gs = LoadPack<W>(dy + at);
+    Terms<2, W> terms;
+    for (int w = 0; w < W; ++w) {
+      const float g = static_cast<float>(gs.values[w]);
+      terms.value[0][w] = g * (static_cast<float>(xs.values[w]) - mean[i]) * inverse_stddev[i];
+      terms.value[1][w] = g;
+    }
+    return terms;
   }
 };
 
@@ -122,7 +130,7 @@ int64_t LayerNormScratch(int64_t rows, int64_t columns) {
 
 namespace {
 
-template <typename T>
+template <typename T, int W>
 cudaError_t LaunchBackward(cudaStream_t stream, const LayerNormCall& call, const LayerNormGradients& gradients) {
   float* const mean = gradients.scratch;
   float* const inverse_stddev = mean + call.rows;
@@ -131,7 +139,7 @@ cudaError_t LaunchBackward(cudaStream_t stream, const LayerNormCall& call, const
     const cudaError_t error = Launch(stream, RowGrid(call), kBlockThreads, RowGradientKernel<T>, call, gradients);
     if (error != cudaSuccess) return error;
   }
-  const AffineTerms<T> terms = {call.x.As<T>(), gradients.dy.As<T>(), call.columns, mean, inverse_stddev};
+  const AffineTerms<T, W> terms = {call.x.As<T>(), gradients.dy.As<T>(), call.columns, mean, inverse_stddev};
   const cudaError_t error = LaunchColumnSums<2>(stream, terms, call.rows, call.columns, sums + 2 * call.columns, sums);
   if (error != cudaSuccess) return error;
   return Launch(stream, dim3(static_cast<unsigned>(CeilDivide(call.columns, kBlockThreads))), kBlockThreads,
@@ -143,7 +151,11 @@ cudaError_t LaunchBackward(cudaStream_t stream, const LayerNormCall& call, const
 cudaError_t LaunchLayerNormBackward(cudaStream_t stream, const LayerNormCall& call,
                                     const LayerNormGradients& gradients) {
   if (call.columns == 0) return cudaSuccess;
-  return WithType(call.x.type, [&](auto type) { return LaunchBackward<decltype(type)>(stream, call, gradients); });
+  return WithType(call.x.type, [&](auto type) {
+    using T = decltype(type);
+    return WithWidth<T>(call.columns, {call.x.As<T>(), gradients.dy.As<T>()},
+                        [&](auto width) { return LaunchBackward<T, decltype(width)::value>(stream, call, gradients); });
+  });
 }
 
 }  // namespace ballast
