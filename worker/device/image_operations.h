@@ -21,11 +21,12 @@ class ImageOperations {
   virtual void ConvolveBackwardFilters(const ConvShape& shape, Matrix x, Matrix dy, Buffer& dfilters,
                                        Buffer* dbias) = 0;
 
-  // y = the maximum of the window, without its padding; NaN if the window contains one.
-  virtual void MaxPool(const PoolShape& shape, Matrix x, Matrix y) = 0;
-  // dx = the sum of dy over the windows whose maximum it is; among equals, the first in the window's row-major order
-  // (the first NaN, if any). Finds the maximum in x again, so that the forward pass need not keep it.
-  virtual void MaxPoolBackward(const PoolShape& shape, Matrix x, Matrix dy, Matrix dx) = 0;
+  // y = the maximum of the window, without its padding; NaN if the window contains one. If `positions` is not null,
+  // keeps there for MaxPoolBackward where in the windows the maxima are: among equals, the first in row-major order
+  // (the first NaN, if any). It has shape.position_floats() floats for each example, in a format of the device's own.
+  virtual void MaxPool(const PoolShape& shape, Matrix x, Buffer* positions, Matrix y) = 0;
+  // dx = the sum of dy over the windows whose maximum it is, with the positions of the same examples.
+  virtual void MaxPoolBackward(const PoolShape& shape, const Buffer& positions, Matrix dy, Matrix dx) = 0;
 
   // y = the mean of the window's elements that are not padding.
   virtual void AveragePool(const PoolShape& shape, Matrix x, Matrix y) = 0;

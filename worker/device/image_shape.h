@@ -73,6 +73,10 @@ struct PoolShape {
   ImageShape output() const {
     return {window.OutputHeight(input.height), window.OutputWidth(input.width), input.channels};
   }
+  // Bytes that number an element of the window.
+  int64_t position_bytes() const { return window.height * window.width <= 256 ? 1 : 4; }
+  // Floats whose memory holds such a number for each element of one image's output.
+  int64_t position_floats() const { return (output().elements() * position_bytes() + 3) / 4; }
 
   friend bool operator==(const PoolShape&, const PoolShape&) = default;
 };

@@ -81,7 +81,9 @@ MemoryNeeds ModelBuffers::Needs(size_t device, const ValuePlan& plan) const {
   }
   for (const ChainNode& node : layout_.chain.nodes) {
     if (node.layer == nullptr || node.device != device) continue;
-    for (const LayerMemory& memory : node.layer->Memory()) needs.kept += memory.elements;
+    for (const LayerMemory& memory : node.layer->Memory()) {
+      (memory.per_example ? needs.per_example : needs.kept) += memory.elements;
+    }
     for (const Parameter& parameter : node.layer->Parameters()) {
       needs.weights += parameter.elements;
       needs.gradients += parameter.elements;
@@ -149,8 +151,9 @@ absl::Status ModelBuffers::AllocateAll() {
     std::vector<std::unique_ptr<Buffer>>& own = layers_.emplace_back();
     if (node.layer == nullptr) continue;
     for (const LayerMemory& memory : node.layer->Memory()) {
-      own.push_back(allocate(node.device, memory.elements));
-      if (status.ok()) device(node.device).Fill(memory.initial, {own.back().get(), 1, memory.elements});
+      const int64_t floats = memory.elements * (memory.per_example ? most : 1);
+      own.push_back(allocate(node.device, floats));
+      if (status.ok()) device(node.device).Fill(memory.initial, {own.back().get(), 1, floats});
     }
   }
   for (const ChainNode& node : layout_.chain.nodes) {

@@ -25,9 +25,9 @@ namespace ballast {
 struct MemoryNeeds {
   int64_t weights = 0;
   int64_t gradients = 0;
-  // The layers' own memory, which does not depend on the batch.
+  // The layers' own memory that does not depend on the batch.
   int64_t kept = 0;
-  // Elements per example: labels; and activations with their gradients.
+  // Elements per example: labels and the layers' own memory; and activations with their gradients.
   int64_t per_example = 0;
   int64_t activations = 0;
   ElementType activation_type = ElementType::kFp32;

@@ -198,7 +198,9 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values("layers { dense { units: 8 } } layers { relu {} } layers { dropout { rate: 0.5 } } "
                       "layers { dense { units: 2 } } loss { softmax_cross_entropy {} }",
                       "layers { dense { units: 64 } } layers { tanh {} } layers { gelu {} } "
-                      "layers { dense { units: 1 no_bias: true } } loss { mean_squared_error {} }"));
+                      "layers { dense { units: 1 no_bias: true } } loss { mean_squared_error {} }",
+                      "input { height: 8 width: 8 channels: 1 } layers { max_pool { kernel: 3 padding: 1 } } "
+                      "layers { dense { units: 2 } } loss { softmax_cross_entropy {} }"));
 
 constexpr char kSmall[] = "layers { dense { units: 8 } } loss { softmax_cross_entropy {} }";
 

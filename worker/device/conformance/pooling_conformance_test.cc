@@ -25,8 +25,10 @@ const Pooling kPoolings[] = {
     {2, {{7, 5, 3}, {3, 3, 2, 2, 1, 1}}},  // overlapping, padded
     {2, {{7, 8, 2}, {2, 3, 3, 2, 0, 1}}},  // pixels that no window covers
     {5, {{7, 7, 33}, {7, 7}}},             // global
-    {65, {{14, 14, 64}, {2, 2, 2, 2}}},    // large
-    {0, {{4, 4, 2}, {2, 2, 2, 2}}},        // no images
+    {2, {{17, 19, 3}, {17, 19}}},          // a window of more than 256 pixels
+    {2, {{20, 20, 3}, {17, 17, 1, 1, 5, 5}}},
+    {65, {{14, 14, 64}, {2, 2, 2, 2}}},  // large
+    {0, {{4, 4, 2}, {2, 2, 2, 2}}},      // no images
 };
 
 // Calls visit(index in y of the window's position and channel, indices in x of its elements) for each window.
@@ -72,9 +74,12 @@ TEST_P(DeviceConformanceTest, MaxPoolsAndTheirGradientsAgreeWithTheDefinition) {
     });
     const Matrix images = Put(p.examples, in, x);
     const Matrix y = Put(p.examples, out, Random(dy.size(), 3)), dx = Put(p.examples, in, Random(x.size(), 4));
-    device().MaxPool(p.shape, images, y);
+    device().MaxPool(p.shape, images, nullptr, y);
     EXPECT_EQ(Get(y), want);
-    device().MaxPoolBackward(p.shape, images, Put(p.examples, out, dy), dx);
+    const Matrix again = Zeros(p.examples, out), positions = ZeroFloats(p.examples, p.shape.position_floats());
+    device().MaxPool(p.shape, images, positions.buffer, again);
+    EXPECT_EQ(Get(again), want);
+    device().MaxPoolBackward(p.shape, *positions.buffer, Put(p.examples, out, dy), dx);
     ExpectNear(Get(dx), want_dx);
   }
 }
@@ -82,10 +87,10 @@ TEST_P(DeviceConformanceTest, MaxPoolsAndTheirGradientsAgreeWithTheDefinition) {
 TEST_P(DeviceConformanceTest, MaxPoolPassesNanAndInfinityOn) {
   const PoolShape shape{{1, 3, 2}, {1, 3}};
   const Matrix x = Put(1, 6, {1, -INFINITY, NAN, -INFINITY, NAN, -INFINITY});
-  const Matrix y = Zeros(1, 2), dx = Zeros(1, 6);
-  device().MaxPool(shape, x, y);
+  const Matrix y = Zeros(1, 2), dx = Zeros(1, 6), positions = ZeroFloats(1, shape.position_floats());
+  device().MaxPool(shape, x, positions.buffer, y);
   EXPECT_THAT(Get(y), ElementsAre(IsNan(), -INFINITY));
-  device().MaxPoolBackward(shape, x, Put(1, 2, {5, 7}), dx);
+  device().MaxPoolBackward(shape, *positions.buffer, Put(1, 2, {5, 7}), dx);
   EXPECT_THAT(Get(dx), ElementsAre(0, 7, 5, 0, 0, 0));
 }
 

@@ -259,15 +259,16 @@ class CpuDevice : public Device {
                                   dbias == nullptr ? nullptr : Data(*dbias, shape.filters));
   }
 
-  void MaxPool(const PoolShape& shape, Matrix x, Matrix y) override {
+  void MaxPool(const PoolShape& shape, Matrix x, Buffer* positions, Matrix y) override {
     CheckImages(shape, x, y);
-    ballast::MaxPool(shape, x.rows, Elements(x).data(), Elements(y).data());
+    float* const kept = positions == nullptr ? nullptr : Data(*positions, x.rows * shape.position_floats());
+    ballast::MaxPool(shape, x.rows, Elements(x).data(), kept, Elements(y).data());
   }
 
-  void MaxPoolBackward(const PoolShape& shape, Matrix x, Matrix dy, Matrix dx) override {
-    CheckImages(shape, x, dy);
+  void MaxPoolBackward(const PoolShape& shape, const Buffer& positions, Matrix dy, Matrix dx) override {
     CheckImages(shape, dx, dy);
-    ballast::MaxPoolBackward(shape, x.rows, Elements(x).data(), Elements(dy).data(), Elements(dx).data());
+    ballast::MaxPoolBackward(shape, dx.rows, Data(positions, dx.rows * shape.position_floats()), Elements(dy).data(),
+                             Elements(dx).data());
   }
 
   void AveragePool(const PoolShape& shape, Matrix x, Matrix y) override {

@@ -2,6 +2,7 @@
 #include "worker/device/cpu/pooling.h"
 
 #include <algorithm>
+#include <cstring>
 #include <vector>
 
 namespace ballast {
@@ -66,53 +67,67 @@ void AddWhereNoted(int64_t n, const int32_t* where, int32_t place, const float* 
   }
 }
 
+// Positions are kept in `bytes` bytes each, from element `at` of the output on.
+void KeepPositions(const std::vector<int32_t>& where, int64_t bytes, int64_t at, void* positions) {
+  char* const to = static_cast<char*>(positions) + at * bytes;
+  if (bytes == 1) {
+    std::copy(where.begin(), where.end(), reinterpret_cast<uint8_t*>(to));
+  } else {
+    std::memcpy(to, where.data(), where.size() * sizeof(int32_t));
+  }
+}
+
+void ReadPositions(const void* positions, int64_t bytes, int64_t at, std::vector<int32_t>* where) {
+  const char* const from = static_cast<const char*>(positions) + at * bytes;
+  if (bytes == 1) {
+    std::copy_n(reinterpret_cast<const uint8_t*>(from), where->size(), where->begin());
+  } else {
+    std::memcpy(where->data(), from, where->size() * sizeof(int32_t));
+  }
+}
+
 }  // namespace
 
-void MaxPool(const PoolShape& shape, int64_t examples, const float* x, float* y) {
+void MaxPool(const PoolShape& shape, int64_t examples, const float* x, void* positions, float* y) {
   const int64_t channels = shape.input.channels;
+  std::vector<int32_t> where(channels);
   for (int64_t example = 0; example < examples; ++example) {
     ForEachPlace(shape, [&](const Cover& cover, int64_t place) {
       float* const largest = y + place * channels;
-      bool first = true;
+      int32_t nth = 0;
       ForEachPixel(cover, shape.input, [&](int64_t pixel) {
-        if (first) {
+        if (nth == 0) {
           std::copy_n(x + pixel, channels, largest);
-        } else {
+          std::fill(where.begin(), where.end(), 0);
+        } else if (positions == nullptr) {
           TakeLarger(channels, x + pixel, largest);
+        } else {
+          NoteLarger(channels, x + pixel, nth, largest, where.data());
         }
-        first = false;
+        ++nth;
       });
+      if (positions == nullptr) return;
+      KeepPositions(where, shape.position_bytes(), example * shape.output().elements() + place * channels, positions);
     });
     x += shape.input.elements();
     y += shape.output().elements();
   }
 }
 
-void MaxPoolBackward(const PoolShape& shape, int64_t examples, const float* x, const float* dy, float* dx) {
+void MaxPoolBackward(const PoolShape& shape, int64_t examples, const void* positions, const float* dy, float* dx) {
   const int64_t channels = shape.input.channels;
-  std::vector<float> best(channels);
   std::vector<int32_t> where(channels);
   std::fill_n(dx, examples * shape.input.elements(), 0.0f);
   for (int64_t example = 0; example < examples; ++example) {
     ForEachPlace(shape, [&](const Cover& cover, int64_t place) {
+      ReadPositions(positions, shape.position_bytes(), example * shape.output().elements() + place * channels, &where);
       int32_t nth = 0;
-      ForEachPixel(cover, shape.input, [&](int64_t pixel) {
-        if (nth == 0) {
-          std::copy_n(x + pixel, channels, best.data());
-          std::fill(where.begin(), where.end(), 0);
-        } else {
-          NoteLarger(channels, x + pixel, nth, best.data(), where.data());
-        }
-        ++nth;
-      });
-      nth = 0;
       const float* const gradient = dy + place * channels;
       ForEachPixel(cover, shape.input, [&](int64_t pixel) {
         AddWhereNoted(channels, where.data(), nth, gradient, dx + pixel);
         ++nth;
       });
     });
-    x += shape.input.elements();
     dx += shape.input.elements();
     dy += shape.output().elements();
   }

@@ -9,8 +9,10 @@
 // overlap.
 namespace ballast {
 
-void MaxPool(const PoolShape& shape, int64_t examples, const float* x, float* y);
-void MaxPoolBackward(const PoolShape& shape, int64_t examples, const float* x, const float* dy, float* dx);
+// `positions` may be null. Its memory holds the number of the maximum among its window's elements that are not padding,
+// for each element of y in turn, in shape.position_bytes() bytes.
+void MaxPool(const PoolShape& shape, int64_t examples, const float* x, void* positions, float* y);
+void MaxPoolBackward(const PoolShape& shape, int64_t examples, const void* positions, const float* dy, float* dx);
 void AveragePool(const PoolShape& shape, int64_t examples, const float* x, float* y);
 void AveragePoolBackward(const PoolShape& shape, int64_t examples, const float* dy, float* dx);
 

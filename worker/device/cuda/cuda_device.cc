@@ -230,17 +230,19 @@ class CudaDevice : public Device {
     });
   }
 
-  void MaxPool(const PoolShape& shape, Matrix x, Matrix y) override {
+  void MaxPool(const PoolShape& shape, Matrix x, Buffer* positions, Matrix y) override {
     CheckImages(shape, x, y);
-    queue_->RunKernel("max pool", {x.buffer}, {y.buffer},
-                      [&](cudaStream_t stream) { return LaunchMaxPool(stream, shape, x.rows, Data(x), Data(y)); });
+    queue_->RunKernel("max pool", {x.buffer}, {positions, y.buffer}, [&](cudaStream_t stream) {
+      float* const kept = positions == nullptr ? nullptr : Data(*positions, x.rows * shape.position_floats());
+      return LaunchMaxPool(stream, shape, x.rows, Data(x), kept, Data(y));
+    });
   }
 
-  void MaxPoolBackward(const PoolShape& shape, Matrix x, Matrix dy, Matrix dx) override {
-    CheckImages(shape, x, dy);
+  void MaxPoolBackward(const PoolShape& shape, const Buffer& positions, Matrix dy, Matrix dx) override {
     CheckImages(shape, dx, dy);
-    queue_->RunKernel("max pool backward", {x.buffer, dy.buffer}, {dx.buffer}, [&](cudaStream_t stream) {
-      return LaunchMaxPoolBackward(stream, shape, x.rows, Data(x), Data(dy), Data(dx));
+    queue_->RunKernel("max pool backward", {&positions, dy.buffer}, {dx.buffer}, [&](cudaStream_t stream) {
+      return LaunchMaxPoolBackward(stream, shape, dx.rows, Data(positions, dx.rows * shape.position_floats()), Data(dy),
+                                   Data(dx));
     });
   }
 

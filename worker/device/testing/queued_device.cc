@@ -201,9 +201,11 @@ class QueuedCpuDevice : public QueuedDevice {
   void ConvolveBackwardFilters(const ConvShape& shape, Matrix x, Matrix dy, Buffer& dfilters, Buffer* dbias) override {
     Issue(&Device::ConvolveBackwardFilters, shape, x, dy, dfilters, dbias);
   }
-  void MaxPool(const PoolShape& shape, Matrix x, Matrix y) override { Issue(&Device::MaxPool, shape, x, y); }
-  void MaxPoolBackward(const PoolShape& shape, Matrix x, Matrix dy, Matrix dx) override {
-    Issue(&Device::MaxPoolBackward, shape, x, dy, dx);
+  void MaxPool(const PoolShape& shape, Matrix x, Buffer* positions, Matrix y) override {
+    Issue(&Device::MaxPool, shape, x, positions, y);
+  }
+  void MaxPoolBackward(const PoolShape& shape, const Buffer& positions, Matrix dy, Matrix dx) override {
+    Issue(&Device::MaxPoolBackward, shape, positions, dy, dx);
   }
   void AveragePool(const PoolShape& shape, Matrix x, Matrix y) override { Issue(&Device::AveragePool, shape, x, y); }
   void AveragePoolBackward(const PoolShape& shape, Matrix dy, Matrix dx) override {

@@ -21,12 +21,12 @@ class BatchNorm : public Layer {
 
   std::vector<LayerMemory> Memory() const override {
     const int64_t channels = shape_.channels;
-    return {{channels, 0.0f, name_ + "/running_mean"},
-            {channels, 1.0f, name_ + "/running_variance"},
-            {channels, 0.0f},
-            {channels, 0.0f},
-            {channels, 0.0f},
-            {channels, 0.0f}};
+    return {{.elements = channels, .name = name_ + "/running_mean"},
+            {.elements = channels, .initial = 1.0f, .name = name_ + "/running_variance"},
+            {.elements = channels},
+            {.elements = channels},
+            {.elements = channels},
+            {.elements = channels}};
   }
 
   void Forward(const Pass& pass, Matrix x, Matrix y) const override {

@@ -46,6 +46,8 @@ struct Pass {
 // Device memory that a layer keeps from batch to batch, or from forward to backward.
 struct LayerMemory {
   int64_t elements = 0;
+  // True if each example of a batch needs that many elements.
+  bool per_example = false;
   // Initial value of each element.
   float initial = 0;
   // Name of the tensor in a saved model; empty if the memory is not learned and not saved.

@@ -6,7 +6,8 @@
 namespace ballast {
 namespace {
 
-// The maximum over each window; see v1.Pool.
+// The maximum over each window; see v1.Pool. Its memory holds the positions of the maxima, which forward keeps for
+// backward.
 class MaxPool : public Layer {
  public:
   explicit MaxPool(const PoolShape& shape) : shape_(shape) {}
@@ -15,12 +16,16 @@ class MaxPool : public Layer {
   ImageShape output() const override { return shape_.output(); }
   LayerTraits traits() const override { return {}; }
   std::vector<Parameter> Parameters() const override { return {}; }
-  std::vector<LayerMemory> Memory() const override { return {}; }
+  std::vector<LayerMemory> Memory() const override {
+    return {{.elements = shape_.position_floats(), .per_example = true}};
+  }
 
-  void Forward(const Pass& pass, Matrix x, Matrix y) const override { pass.device.MaxPool(shape_, x, y); }
+  void Forward(const Pass& pass, Matrix x, Matrix y) const override {
+    pass.device.MaxPool(shape_, x, pass.training ? pass.memory[0].get() : nullptr, y);
+  }
 
-  void Backward(const Pass& pass, Matrix x, Matrix dy, const Matrix* dx) const override {
-    if (dx != nullptr) pass.device.MaxPoolBackward(shape_, x, dy, *dx);
+  void Backward(const Pass& pass, Matrix, Matrix dy, const Matrix* dx) const override {
+    if (dx != nullptr) pass.device.MaxPoolBackward(shape_, *pass.memory[0], dy, *dx);
   }
 
  private:

@@ -36,28 +36,31 @@ __device__ int LargestPixel(const Geometry& g, const Cover& cover, const T* imag
 }
 
 // Handles one output row: block b is row b % out_height of image b / out_height.
-template <typename T>
-__global__ void MaxPoolKernel(Geometry g, const T* x, T* y) {
+template <typename T, typename Position>
+__global__ void MaxPoolKernel(Geometry g, const T* x, Position* positions, T* y) {
   const int64_t example = blockIdx.x / g.out_height;
   const int i = static_cast<int>(blockIdx.x % g.out_height);
   const int row_elements = g.out_width * g.channels;
   const T* const image = x + example * g.height * g.width * g.channels;
-  T* const out = y + static_cast<int64_t>(blockIdx.x) * row_elements;
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * row_elements;
+  const int top = i * g.vertical_stride - g.vertical_padding;
   for (int e = threadIdx.x; e < row_elements; e += blockDim.x) {
-    const int channel = e % g.channels;
-    const int pixel = LargestPixel(g, Cover(g, i, e / g.channels), image, channel);
-    out[e] = image[static_cast<int64_t>(pixel) * g.channels + channel];
+    const int j = e / g.channels, channel = e % g.channels;
+    const int pixel = LargestPixel(g, Cover(g, i, j), image, channel);
+    y[first + e] = image[static_cast<int64_t>(pixel) * g.channels + channel];
+    if (positions == nullptr) continue;
+    const int left = j * g.horizontal_stride - g.horizontal_padding;
+    positions[first + e] = static_cast<Position>((pixel / g.width - top) * g.window_width + pixel % g.width - left);
   }
 }
 
 // Handles one input row: block b is row b % height of image b / height.
-template <typename T>
-__global__ void MaxPoolBackwardKernel(Geometry g, const T* x, const T* dy, T* dx) {
+template <typename T, typename Position>
+__global__ void MaxPoolBackwardKernel(Geometry g, const Position* positions, const T* dy, T* dx) {
   const int64_t example = blockIdx.x / g.height;
   const int row = static_cast<int>(blockIdx.x % g.height);
   const int row_elements = g.width * g.channels;
-  const T* const image = x + example * g.height * row_elements;
-  const T* const gradient = dy + example * g.out_height * g.out_width * g.channels;
+  const int64_t outputs = example * g.out_height * g.out_width * g.channels;
   T* const out = dx + static_cast<int64_t>(blockIdx.x) * row_elements;
   const Range is = PlacesOver(row, g.vertical_padding, g.window_height, g.vertical_stride, g.out_height);
   for (int e = threadIdx.x; e < row_elements; e += blockDim.x) {
@@ -67,8 +70,10 @@ __global__ void MaxPoolBackwardKernel(Geometry g, const T* x, const T* dy, T* dx
     float sum = 0.0f;
     for (int i = is.begin; i < is.end; ++i) {
       for (int j = js.begin; j < js.end; ++j) {
-        if (LargestPixel(g, Cover(g, i, j), image, channel) != row * g.width + column) continue;
-        sum += static_cast<float>(gradient[static_cast<int64_t>(i * g.out_width + j) * g.channels + channel]);
+        const int64_t at = outputs + static_cast<int64_t>(i * g.out_width + j) * g.channels + channel;
+        const int r = row - (i * g.vertical_stride - g.vertical_padding);
+        const int c = column - (j * g.horizontal_stride - g.horizontal_padding);
+        if (positions[at] == static_cast<Position>(r * g.window_width + c)) sum += static_cast<float>(dy[at]);
       }
     }
     out[e] = static_cast<T>(sum);
@@ -124,24 +129,39 @@ cudaError_t LaunchRows(cudaStream_t stream, int64_t rows, int64_t row_elements, 
   return Launch(stream, dim3(static_cast<unsigned>(rows)), kBlockThreads, kernel, arguments...);
 }
 
+// Calls launch(P()), where P is the type of a position, and returns its result.
+template <typename LaunchPosition>
+cudaError_t WithPosition(const PoolShape& shape, LaunchPosition launch) {
+  return shape.position_bytes() == 1 ? launch(uint8_t()) : launch(uint32_t());
+}
+
 }  // namespace
 
-cudaError_t LaunchMaxPool(cudaStream_t stream, const PoolShape& shape, int64_t examples, ConstElements x, Elements y) {
+cudaError_t LaunchMaxPool(cudaStream_t stream, const PoolShape& shape, int64_t examples, ConstElements x,
+                          void* positions, Elements y) {
   const ImageShape out = shape.output();
   return WithType(y.type, [&](auto type) {
     using T = decltype(type);
-    return LaunchRows(stream, examples * out.height, out.width * out.channels, MaxPoolKernel<T>,
-                      MakeGeometry(shape.input, shape.window), x.As<T>(), y.As<T>());
+    return WithPosition(shape, [&](auto position) {
+      using Position = decltype(position);
+      return LaunchRows(stream, examples * out.height, out.width * out.channels, MaxPoolKernel<T, Position>,
+                        MakeGeometry(shape.input, shape.window), x.As<T>(), static_cast<Position*>(positions),
+                        y.As<T>());
+    });
   });
 }
 
-cudaError_t LaunchMaxPoolBackward(cudaStream_t stream, const PoolShape& shape, int64_t examples, ConstElements x,
+cudaError_t LaunchMaxPoolBackward(cudaStream_t stream, const PoolShape& shape, int64_t examples, const void* positions,
                                   ConstElements dy, Elements dx) {
   const ImageShape& in = shape.input;
   return WithType(dx.type, [&](auto type) {
     using T = decltype(type);
-    return LaunchRows(stream, examples * in.height, in.width * in.channels, MaxPoolBackwardKernel<T>,
-                      MakeGeometry(in, shape.window), x.As<T>(), dy.As<T>(), dx.As<T>());
+    return WithPosition(shape, [&](auto position) {
+      using Position = decltype(position);
+      return LaunchRows(stream, examples * in.height, in.width * in.channels, MaxPoolBackwardKernel<T, Position>,
+                        MakeGeometry(in, shape.window), static_cast<const Position*>(positions), dy.As<T>(),
+                        dx.As<T>());
+    });
   });
 }
 

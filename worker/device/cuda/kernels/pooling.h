@@ -13,8 +13,11 @@
 // type.
 namespace ballast {
 
-cudaError_t LaunchMaxPool(cudaStream_t stream, const PoolShape& shape, int64_t examples, ConstElements x, Elements y);
-cudaError_t LaunchMaxPoolBackward(cudaStream_t stream, const PoolShape& shape, int64_t examples, ConstElements x,
+// `positions` may be null. It holds the position of the maximum in its window, padding included, for each element of y
+// in turn, in shape.position_bytes() bytes.
+cudaError_t LaunchMaxPool(cudaStream_t stream, const PoolShape& shape, int64_t examples, ConstElements x,
+                          void* positions, Elements y);
+cudaError_t LaunchMaxPoolBackward(cudaStream_t stream, const PoolShape& shape, int64_t examples, const void* positions,
                                   ConstElements dy, Elements dx);
 cudaError_t LaunchAveragePool(cudaStream_t stream, const PoolShape& shape, int64_t examples, ConstElements x,
                               Elements y);

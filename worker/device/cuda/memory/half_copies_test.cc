@@ -239,8 +239,9 @@ TEST_P(BufferWriteTest, Images) {
         [&](Matrix t) { device_->ConvolveBackwardFilters(convolution, a_, b_, *t.buffer, nullptr); });
   Check("convolve backward bias",
         [&](Matrix t) { device_->ConvolveBackwardFilters(convolution, a_, b_, *small_, t.buffer); });
-  Check("max pool", [&](Matrix t) { device_->MaxPool(pool, a_, t); });
-  Check("max pool backward", [&](Matrix t) { device_->MaxPoolBackward(pool, a_, b_, t); });
+  Check("max pool", [&](Matrix t) { device_->MaxPool(pool, a_, nullptr, t); });
+  Check("max pool's positions", [&](Matrix t) { device_->MaxPool(pool, a_, t.buffer, Square(result_)); });
+  Check("max pool backward", [&](Matrix t) { device_->MaxPoolBackward(pool, *row_, b_, t); });
   Check("average pool", [&](Matrix t) { device_->AveragePool(pool, a_, t); });
   Check("average pool backward", [&](Matrix t) { device_->AveragePoolBackward(pool, b_, t); });
 }
