@@ -270,6 +270,27 @@ TEST_P(DeviceConformanceTest, MultiplyBiasActivateIsTheThreeInOne) {
   EXPECT_NEAR(Get(c)[1], -0.76159416, GetParam().tolerance);
 }
 
+// A layer that has diverged must show in the loss. Libraries may define ReLU as max(x, 0), with max(NaN, 0) = 0.
+TEST_P(DeviceConformanceTest, MultiplyBiasActivatePassesNanOn) {
+  for (const auto f : {std::optional<Activation>(), std::optional(Activation::kRelu)}) {
+    for (const int64_t units : {int64_t{2}, int64_t{256}}) {
+      const std::vector<float> ones(64 * units, 1.0f), zeros(units);
+      std::vector<float> bad = ones, bad_bias = zeros;
+      bad[units] = bad_bias[1] = NAN;
+      const Matrix x = Put(64, units, ones), bad_x = Put(64, units, bad), c = Zeros(64, units);
+      const Matrix weight = PutFloats(units, units, std::vector<float>(units * units, 1.0f));
+      const Matrix bias = PutFloats(1, units, zeros), bad_biases = PutFloats(1, units, bad_bias);
+      SCOPED_TRACE(testing::Message() << units << " units, " << (f.has_value() ? "relu" : "linear"));
+      device().MultiplyBiasActivate({bad_x}, {weight, true}, *bias.buffer, f, c);
+      EXPECT_EQ(Get(c)[0], AsActivation(units));
+      EXPECT_TRUE(std::isnan(Get(c)[units]));
+      device().MultiplyBiasActivate({x}, {weight, true}, *bad_biases.buffer, f, c);
+      EXPECT_EQ(Get(c)[0], AsActivation(units));
+      EXPECT_TRUE(std::isnan(Get(c)[1]));
+    }
+  }
+}
+
 TEST_P(DeviceConformanceTest, AddBiasAddsItToEachRow) {
   for (const auto [rows, columns] : kShapes) {
     const std::vector<float> x = Random(rows * columns, 1), bias = Random(columns, 2);

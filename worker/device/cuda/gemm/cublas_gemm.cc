@@ -2,6 +2,7 @@
 #include "worker/device/cuda/gemm/cublas_gemm.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -18,7 +19,7 @@
 #include "absl/strings/str_replace.h"
 #include "worker/device/cuda/kernels/activation.h"
 #include "worker/device/cuda/kernels/add_bias.h"
-#include "worker/device/cuda/kernels/cast.h"
+#include "worker/device/cuda/kernels/elements.h"
 #include "worker/device/cuda/library/algorithm_cache.h"
 #include "worker/device/cuda/memory/memory_pool.h"
 #include "worker/device/cuda/stream/cuda_status.h"
@@ -163,8 +164,9 @@ class CublasGemm : public Gemm {
     Owned<cublasLtMatrixLayoutOpaque_t> second{nullptr, nullptr};
     Owned<cublasLtMatrixLayoutOpaque_t> result{nullptr, nullptr};
     cublasLtMatmulAlgo_t algorithm = {};
-    // True if the product itself includes the requested bias and ReLU.
-    bool fused = true;
+    // True if the product itself includes the requested bias, or ReLU.
+    bool fuses_bias = true;
+    bool fuses_relu = true;
     // Uses cuBLAS, because cuBLASLt has no algorithm.
     bool without_lt = false;
   };
@@ -179,10 +181,12 @@ class CublasGemm : public Gemm {
     }
     absl::Status status = plan->second.without_lt ? IssueWithoutLt(stream, call, factors)
                                                   : Issue(stream, call, factors, plan->second, plan->second.algorithm);
-    if (!status.ok() || plan->second.fused) return status;
+    if (!status.ok()) return status;
     cudaError_t error = cudaSuccess;
-    if (call.bias != nullptr) error = LaunchAddBias(stream, call.bias, call.rows, call.columns, call.c);
-    if (error == cudaSuccess && call.relu) {
+    if (call.bias != nullptr && !plan->second.fuses_bias) {
+      error = LaunchAddBias(stream, call.bias, call.rows, call.columns, call.c);
+    }
+    if (error == cudaSuccess && call.relu && !plan->second.fuses_relu) {
       error = LaunchActivate(stream, Activation::kRelu, call.rows * call.columns, call.c, call.c);
     }
     return CudaStatus(error, "product's bias");
@@ -197,6 +201,42 @@ class CublasGemm : public Gemm {
 
   absl::StatusOr<Plan> MakePlan(cudaStream_t stream, const GemmCall& call, const Factors& factors,
                                 const std::string& shape) {
+    absl::StatusOr<Plan> plan = FindPlan(stream, call, factors, shape);
+    if (!plan.ok() || !call.relu || !plan->fuses_relu) return plan;
+    const absl::StatusOr<bool> passes_nan = PassesNan(stream, call, factors, *plan);
+    if (!passes_nan.ok()) return passes_nan.status();
+    if (*passes_nan) return plan;
+    GemmCall without = call;
+    without.relu = false;
+    plan = FindPlan(stream, without, factors, ShapeOf(without, factors, arithmetic_.name));
+    if (plan.ok()) plan->fuses_relu = false;
+    return plan;
+  }
+
+  // Returns whether the plan's ReLU keeps NaN. cuBLASLt defines it as max(x, 0), which may be 0; then the loss of a
+  // layer that has diverged would be finite. Writes c, which must not be read by the product (beta 0).
+  absl::StatusOr<bool> PassesNan(cudaStream_t stream, const GemmCall& call, const Factors& factors, const Plan& plan) {
+    if (call.beta != 0.0f) return false;
+    const absl::StatusOr<PinnedMemory> first = MakePinnedMemory(sizeof(float));
+    if (!first.ok()) return first.status();
+    GemmCall nan = call;
+    nan.alpha = NAN;
+    absl::Status status = Issue(stream, nan, factors, plan, plan.algorithm);
+    if (!status.ok()) return status;
+    // All elements are NaN before the ReLU, so one is enough.
+    status =
+        CudaStatus(cudaMemcpyAsync(first->get(), call.c.data, BytesOf(call.c.type), cudaMemcpyDeviceToHost, stream),
+                   "cudaMemcpyAsync");
+    status.Update(CudaStatus(cudaStreamSynchronize(stream), "cudaStreamSynchronize"));
+    if (!status.ok()) return status;
+    const ConstElements got(first->get(), call.c.type);
+    return std::isnan(got.type == ElementType::kFp32   ? *got.As<float>()
+                      : got.type == ElementType::kBf16 ? static_cast<float>(*got.As<Bf16>())
+                                                       : static_cast<float>(*got.As<Fp16>()));
+  }
+
+  absl::StatusOr<Plan> FindPlan(cudaStream_t stream, const GemmCall& call, const Factors& factors,
+                                const std::string& shape) {
     absl::StatusOr<Plan> plan = Describe(call, factors, EpilogueOf(call));
     if (!plan.ok()) return plan;
     if (autotune_ && Recall(shape, &*plan)) return plan;
@@ -204,13 +244,13 @@ class CublasGemm : public Gemm {
     if (candidates.ok() && candidates->empty() && EpilogueOf(call) != CUBLASLT_EPILOGUE_DEFAULT) {
       plan = Describe(call, factors, CUBLASLT_EPILOGUE_DEFAULT);
       if (!plan.ok()) return plan;
-      plan->fused = false;
+      plan->fuses_bias = plan->fuses_relu = false;
       candidates = Suggest(call, factors, *plan);
     }
     if (!candidates.ok()) return candidates.status();
     if (candidates->empty()) {
       plan->without_lt = true;
-      plan->fused = EpilogueOf(call) == CUBLASLT_EPILOGUE_DEFAULT;
+      plan->fuses_bias = plan->fuses_relu = false;
       return plan;
     }
     plan->algorithm = candidates->front().algo;
@@ -219,7 +259,7 @@ class CublasGemm : public Gemm {
     absl::StatusOr<int> fastest = Measure(stream, call, factors, *plan, *candidates);
     if (!fastest.ok()) return fastest.status();
     plan->algorithm = (*candidates)[*fastest].algo;
-    if (plan->fused) {
+    if (plan->fuses_bias) {
       cache_.Add(shape, absl::BytesToHexString(absl::string_view(reinterpret_cast<const char*>(&plan->algorithm),
                                                                  sizeof(plan->algorithm))));
     }
@@ -319,7 +359,7 @@ class CublasGemm : public Gemm {
   absl::Status Issue(cudaStream_t stream, const GemmCall& call, const Factors& factors, const Plan& plan,
                      const cublasLtMatmulAlgo_t& algorithm) {
     // Another call of the same shape may have another bias.
-    if (plan.fused && call.bias != nullptr) {
+    if (plan.fuses_bias && call.bias != nullptr) {
       absl::Status status = Set(plan.product.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, factors.bias);
       if (!status.ok()) return status;
     }

@@ -46,6 +46,8 @@ struct Fake {
   // Duration of each of cuBLASLt's algorithms; they support fusing only if `fuses`.
   std::vector<float> milliseconds = {1.0f};
   bool fuses = true;
+  // True if the fused ReLU of NaN is 0.
+  bool relu_hides_nan = false;
   cublasStatus_t suggesting = CUBLAS_STATUS_SUCCESS;
   absl::Status loading;
   cublasStatus_t multiplying = CUBLAS_STATUS_SUCCESS;
@@ -101,7 +103,8 @@ struct FakeRun {
   float* result;
   int64_t leading;
 
-  void Compute(const float* bias, bool relu) const {
+  // `least` is the ReLU of NaN.
+  void Compute(const float* bias, bool relu, float least = NAN) const {
     for (int64_t i = 0; i < rows; ++i) {
       for (int64_t j = 0; j < columns; ++j) {
         double sum = 0;
@@ -109,7 +112,7 @@ struct FakeRun {
         float& c = result[j * leading + i];
         float value = static_cast<float>(alpha * sum + (beta == 0.0f ? 0.0f : beta * c));
         if (bias != nullptr) value += bias[i];
-        c = relu ? std::max(value, 0.0f) : value;
+        c = !relu ? value : std::isnan(value) ? least : std::max(value, 0.0f);
       }
     }
   }
@@ -133,10 +136,11 @@ cublasStatus_t MultiplyLt(const FakeProduct& product, const void* alpha, const v
                        *static_cast<const float*>(beta),
                        static_cast<float*>(d),
                        ld.leading};
-  emulator::Enqueue("cublasLtMatmul", stream, [run, product, time = fake.milliseconds.at(algorithm)] {
-    run.Compute(HasBias(product.epilogue) ? product.bias : nullptr, HasRelu(product.epilogue));
-    emulator::PassTime(time);
-  });
+  emulator::Enqueue(
+      "cublasLtMatmul", stream, [run, product, time = fake.milliseconds.at(algorithm), hides = fake.relu_hides_nan] {
+        run.Compute(HasBias(product.epilogue) ? product.bias : nullptr, HasRelu(product.epilogue), hides ? 0.0f : NAN);
+        emulator::PassTime(time);
+      });
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -260,14 +264,22 @@ class CublasGemmTest : public ::testing::Test {
     return values;
   }
 
+  // Memory of the GPU with these values.
+  absl::StatusOr<Scratch> Place(const std::vector<float>& values) {
+    absl::StatusOr<Scratch> made = Scratch::Make(memory_.get(), values.size() * sizeof(float));
+    EXPECT_EQ(cudaStreamSynchronize(stream_.get()), cudaSuccess);
+    std::copy(values.begin(), values.end(), made->floats());
+    return made;
+  }
+
   // Expects a product of these sizes, with bias and ReLU as given, to match its definition.
   void ExpectProduct(GemmCall call, bool biased, double tolerance) {
     const std::vector<float> a = Random(call.rows * call.depth), b = Random(call.depth * call.columns);
     const std::vector<float> bias = Random(call.columns), before = Random(call.rows * call.columns);
-    std::vector<float> c = before;
+    const absl::StatusOr<Scratch> c = Place(before);
     call.a = a.data();
     call.b = b.data();
-    call.c = c.data();
+    call.c = c->floats();
     if (biased) call.bias = bias.data();
     const absl::Status status = gemm_->Multiply(stream_.get(), call);
     ASSERT_TRUE(status.ok()) << status;
@@ -281,7 +293,7 @@ class CublasGemmTest : public ::testing::Test {
         }
         double want = call.alpha * sum + call.beta * before[i * call.columns + j] + (biased ? bias[j] : 0.0f);
         if (call.relu) want = std::max(want, 0.0);
-        ASSERT_NEAR(c[i * call.columns + j], want, tolerance) << i << ", " << j;
+        ASSERT_NEAR(c->floats()[i * call.columns + j], want, tolerance) << i << ", " << j;
       }
     }
   }
@@ -336,6 +348,34 @@ TEST_F(CublasGemmTest, WhatCublasLtCannotFuseFollowsItsProduct) {
   ExpectProducts(1e-5);
   EXPECT_THAT(fake.epilogues, Each(CUBLASLT_EPILOGUE_DEFAULT));
   EXPECT_EQ(fake.loaded, 0);
+}
+
+TEST_F(CublasGemmTest, AReluThatHidesNanFollowsItsProductAndBias) {
+  fake.relu_hides_nan = true;
+  const float minus_two = -2.0f, nan = NAN, bias = 1.0f;
+  const absl::StatusOr<Scratch> c = Place({0.0f});
+  GemmCall call = {.rows = 1, .columns = 1, .depth = 1, .a = &minus_two, .b = &nan, .c = c->floats(), .bias = &bias};
+  call.relu = true;
+  for (int i = 0; i < 2; ++i) {
+    fake.epilogues.clear();
+    EXPECT_TRUE(gemm_->Multiply(stream_.get(), call).ok());
+    EXPECT_EQ(cudaStreamSynchronize(stream_.get()), cudaSuccess);
+    EXPECT_TRUE(std::isnan(*c->floats()));
+  }
+  EXPECT_THAT(fake.epilogues, ElementsAre(CUBLASLT_EPILOGUE_BIAS));
+  ExpectProducts(1e-5);
+}
+
+TEST_F(CublasGemmTest, AReluThatPassesNanIsTriedOnceAndStaysFused) {
+  const float two = 2.0f, nan = NAN;
+  const absl::StatusOr<Scratch> c = Place({0.0f});
+  GemmCall call = {.rows = 1, .columns = 1, .depth = 1, .a = &two, .b = &nan, .c = c->floats()};
+  call.relu = true;
+  for (int i = 0; i < 2; ++i) EXPECT_TRUE(gemm_->Multiply(stream_.get(), call).ok());
+  EXPECT_EQ(cudaStreamSynchronize(stream_.get()), cudaSuccess);
+  EXPECT_TRUE(std::isnan(*c->floats()));
+  // The attempt and two products.
+  EXPECT_THAT(fake.epilogues, ElementsAre(CUBLASLT_EPILOGUE_RELU, CUBLASLT_EPILOGUE_RELU, CUBLASLT_EPILOGUE_RELU));
 }
 
 TEST_F(CublasGemmTest, WhatCublasLtHasNoAlgorithmForIsComputedByCublas) {
