@@ -26,6 +26,13 @@ struct DeviceUnderTest {
   Precision precision = Precision::kFp32;
 };
 
+// Bound of a result's error in TF32, relative to the sum of the magnitudes of its terms. A TF32 has 10 bits of
+// fraction. No library says how it rounds to it: to nearest, a factor changes by at most 2^-11 of itself; if it drops
+// the other bits, by at most 2^-10. The larger one holds here, so a term with two factors changes by at most (1 +
+// 2^-10)^2 - 1. Terms are exact in fp32 (11 + 11 bits). An addition that drops bits changes a sum by at most 2^-23 of
+// the magnitudes, and no result of the suite has more than 2^13 terms.
+inline constexpr double kTf32Tolerance = (0x1p-9 + 0x1p-20) + 0x1p13 * 0x1p-23;
+
 // A product's result is rows x columns; each element is a sum of `depth` terms.
 struct ProductShape {
   int64_t rows, columns, depth;

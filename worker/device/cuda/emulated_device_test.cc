@@ -37,6 +37,7 @@ std::vector<DeviceUnderTest> AllEmulated() {
     all.push_back(Emulated(absl::StrCat("bf16_", name), schedule, seed, Precision::kBf16, 1e-2));
     all.push_back(Emulated(absl::StrCat("fp16_", name), schedule, seed, Precision::kFp16, 1e-2));
   }
+  all.push_back(Emulated("tf32_late", emulator::Schedule::kLate, 0, Precision::kTf32, kTf32Tolerance));
   return all;
 }
 

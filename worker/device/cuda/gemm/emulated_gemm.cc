@@ -16,6 +16,8 @@ struct EmulatedFactor {
   HalfType type;
   bool transposed;
   int64_t rows, columns;
+  // Drops the bits that a TF32 does not have.
+  bool tf32;
 
   // All values, by rows.
   std::vector<float> Values() const {
@@ -30,7 +32,10 @@ struct EmulatedFactor {
  private:
   float At(int64_t i, int64_t j) const {
     const int64_t place = transposed ? j * rows + i : i * columns + j;
-    if (halves == nullptr) return values.As<float>()[place];
+    if (halves == nullptr) {
+      const float value = values.As<float>()[place];
+      return tf32 ? FloatOf(BitsOf(value) & 0xffffe000u) : value;
+    }
     return type == HalfType::kBf16 ? FromBf16(halves[place]) : FromFp16(halves[place]);
   }
 };
@@ -62,16 +67,16 @@ class EmulatedGemm : public Gemm {
 
   int64_t workspace_bytes() const override { return 0; }
 
-  // Computes TF32 as FP32.
   void SetPrecision(Precision precision) override {
+    tf32_ = precision == Precision::kTf32;
     half_.reset();
     if (precision == Precision::kBf16) half_ = HalfType::kBf16;
     if (precision == Precision::kFp16) half_ = HalfType::kFp16;
   }
 
   absl::Status Multiply(cudaStream_t stream, const GemmCall& call) override {
-    EmulatedFactor a = {call.a, nullptr, HalfType::kBf16, call.a_transposed, call.rows, call.depth};
-    EmulatedFactor b = {call.b, nullptr, HalfType::kBf16, call.b_transposed, call.depth, call.columns};
+    EmulatedFactor a = {call.a, nullptr, HalfType::kBf16, call.a_transposed, call.rows, call.depth, tf32_};
+    EmulatedFactor b = {call.b, nullptr, HalfType::kBf16, call.b_transposed, call.depth, call.columns, tf32_};
     // Held until the product is in the stream.
     std::optional<HalfCopies::Copy> copies[2];
     if (half_.has_value()) {
@@ -92,6 +97,7 @@ class EmulatedGemm : public Gemm {
 
  private:
   HalfCopies& halves_;
+  bool tf32_ = false;
   std::optional<HalfType> half_;
 };
 
