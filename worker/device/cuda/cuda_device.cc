@@ -362,6 +362,11 @@ class CudaDevice : public Device {
       return LaunchFromHalf(stream, type, y.elements(),
                             reinterpret_cast<const uint16_t*>(Data(halves, (y.elements() + 1) / 2)), Floats(y));
     });
+    if (activation_type_ != ElementTypeOf(type) || y.elements() == 0) return;
+    queue_->Run({&halves, y.buffer}, {}, [&](cudaStream_t stream) {
+      return queue_->halves().Adopt(stream, type, reinterpret_cast<const uint16_t*>(Own(halves).data()),
+                                    Own(*y.buffer).data(), y.elements());
+    });
   }
 
   void Axpy(float alpha, Matrix x, Matrix y) override {

@@ -93,6 +93,32 @@ absl::StatusOr<HalfCopies::Copy> HalfCopies::Get(cudaStream_t stream, HalfType t
   return Copy(std::move(memory));
 }
 
+absl::Status HalfCopies::Adopt(cudaStream_t stream, HalfType type, const uint16_t* halves, const void* buffer,
+                               int64_t elements) {
+  std::shared_ptr<const Scratch> memory;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto found = kept_.find(buffer);
+    if (found == kept_.end() || found->second.memory == nullptr || found->second.room < elements) {
+      return absl::OkStatus();
+    }
+    memory = found->second.memory;
+  }
+  absl::Status status = CudaStatus(
+      cudaMemcpyAsync(memory->bytes(), halves, elements * sizeof(uint16_t), cudaMemcpyDeviceToDevice, stream),
+      "cudaMemcpyAsync");
+  if (!status.ok()) return status;
+  absl::MutexLock lock(&mutex_);
+  const auto found = kept_.find(buffer);
+  if (found == kept_.end() || found->second.memory != memory) return absl::OkStatus();
+  if (TraceEntry* const entry = NoteLocked(*found); entry != nullptr) {
+    entry->made = true;
+    entry->memory = memory->bytes();
+  }
+  found->second.state = {type, elements};
+  return absl::OkStatus();
+}
+
 void HalfCopies::Drop() {
   std::vector<std::shared_ptr<const Scratch>> dropped;
   absl::MutexLock lock(&mutex_);

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "worker/device/cuda/kernels/cast.h"
@@ -57,6 +58,11 @@ class HalfCopies {
   // Returns `elements` rounded values: the first ones of a buffer, or memory outside all buffers, whose copy is not
   // kept. Values of type `type` are not copied.
   absl::StatusOr<Copy> Get(cudaStream_t stream, HalfType type, ConstElements values, int64_t elements)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Takes `halves`, of which the buffer holds the widened values, as the buffer's copy, so that it is not rounded
+  // again. Does nothing if the buffer has had no copy as large: it may never be multiplied.
+  absl::Status Adopt(cudaStream_t stream, HalfType type, const uint16_t* halves, const void* buffer, int64_t elements)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
   void Drop() ABSL_LOCKS_EXCLUDED(mutex_);

@@ -80,6 +80,32 @@ TEST_F(HalfCopiesTest, ABuffersCopyIsMadeOnceUntilTheBufferIsWritten) {
   EXPECT_THAT(Values(Get(buffer, 2), 2), ElementsAre(5.0f, 2.0f));
 }
 
+// The buffer holds other values than the halves, to show which are used.
+TEST_F(HalfCopiesTest, AdoptedHalvesAreTheCopyUntilTheBufferIsWritten) {
+  const Scratch& buffer = MakeBuffer({1.0f, 2.0f});
+  const HalfCopies::Copy first = Get(buffer, 2);
+  const Scratch halves = Make({0.0f});
+  auto* const values = static_cast<uint16_t*>(halves.bytes());
+  values[0] = ToBf16(3.0f);
+  values[1] = ToBf16(4.0f);
+  halves_->Written(buffer.floats());
+  ASSERT_TRUE(halves_->Adopt(stream_.get(), HalfType::kBf16, values, buffer.floats(), 2).ok());
+  EXPECT_EQ(Get(buffer, 2).data(), first.data());
+  EXPECT_THAT(Values(Get(buffer, 2), 2), ElementsAre(3.0f, 4.0f));
+  halves_->Written(buffer.floats());
+  EXPECT_THAT(Values(Get(buffer, 2), 2), ElementsAre(1.0f, 2.0f));
+}
+
+TEST_F(HalfCopiesTest, ABufferThatHadNoCopyAdoptsNone) {
+  const Scratch& buffer = MakeBuffer({1.0f, 2.0f});
+  const Scratch halves = Make({0.0f});
+  const int64_t before = emulator::Count().device_bytes;
+  ASSERT_TRUE(
+      halves_->Adopt(stream_.get(), HalfType::kBf16, static_cast<uint16_t*>(halves.bytes()), buffer.floats(), 2).ok());
+  EXPECT_EQ(emulator::Count().device_bytes, before);
+  EXPECT_THAT(Values(Get(buffer, 2), 2), ElementsAre(1.0f, 2.0f));
+}
+
 TEST_F(HalfCopiesTest, MoreElementsThanTheCopyHasAreCopiedAnew) {
   const Scratch& buffer = MakeBuffer({1.0f, 2.0f, 3.0f});
   Get(buffer, 1);
@@ -220,13 +246,31 @@ TEST_P(BufferWriteTest, Activations) {
 
 TEST_P(BufferWriteTest, Vectors) {
   const std::vector<int64_t> rows = {3, 1, 0, 1};
+  const std::unique_ptr<Buffer> halves = Make(std::vector<float>(8));
+  device_->Narrow(HalfType::kBf16, a_, *halves);
   Check("fill", [&](Matrix t) { device_->Fill(3.0f, t); });
+  Check("widen", [&](Matrix t) { device_->Widen(HalfType::kBf16, *halves, t); });
+  Check("widen a part", [&](Matrix t) { device_->Widen(HalfType::kBf16, *halves, {t.buffer, 2, 4}); });
+  Check("widen another type", [&](Matrix t) { device_->Widen(HalfType::kFp16, *halves, t); });
   Check("copy", [&](Matrix t) { device_->Copy(a_, t); });
   Check("scale", [&](Matrix t) { device_->Scale(3.0f, t); });
   Check("axpy", [&](Matrix t) { device_->Axpy(3.0f, a_, t); });
   Check("add", [&](Matrix t) { device_->Add(a_, b_, t); });
   Check("gather", [&](Matrix t) { device_->GatherRows(a_, rows, t); });
   Check("scatter", [&](Matrix t) { device_->ScatterAddRows(a_, rows, t); });
+}
+
+// The first round has no copy to replace, the second is captured, the others launch the graph.
+TEST_P(BufferWriteTest, AGraphMultipliesTheValuesThatWereWidenedLast) {
+  const std::unique_ptr<Buffer> halves = Make(std::vector<float>(8)), target = Make(std::vector<float>(16));
+  for (int round = 1; round <= 4; ++round) {
+    device_->Fill(static_cast<float>(round), a_);
+    device_->Narrow(HalfType::kBf16, a_, *halves);
+    device_->Widen(HalfType::kBf16, *halves, Square(target));
+    device_->Repeat({{1, 2, 3, 4}, 0, 0},
+                    [&] { device_->Multiply({Square(target)}, {Square(identity_)}, 1.0f, 0.0f, Square(result_)); });
+    EXPECT_EQ(Get(*result_), std::vector<float>(16, static_cast<float>(round)));
+  }
 }
 
 TEST_P(BufferWriteTest, Images) {
