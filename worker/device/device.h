@@ -46,6 +46,11 @@ class Device : public ImageOperations, public NormalizationOperations, public Ve
   // Returns whether SetPrecision accepts `precision`, possibly by using a more exact one.
   virtual bool Takes(Precision precision) const = 0;
   virtual DeviceMemory Memory() const = 0;
+  // The most bytes that buffers and operations held at once since the device was opened, or since ResetPeak. A GPU's
+  // libraries and context hold more, outside of the pool that counts. 0 if the device does not respond.
+  virtual int64_t PeakBytes() const = 0;
+  // Counts the peak from the bytes held now.
+  virtual void ResetPeak() = 0;
   // A 16-bit type if the precision has 16 bits.
   virtual ElementType activation_type() const = 0;
   // Zeroed memory for floats, or for elements of activation_type(). RESOURCE_EXHAUSTED if memory is short.

@@ -129,6 +129,9 @@ class CpuDevice : public Device {
     return {.free = static_cast<int64_t>((most_floats_ - used_floats_) * sizeof(float))};
   }
 
+  int64_t PeakBytes() const override { return peak_floats_ * static_cast<int64_t>(sizeof(float)); }
+  void ResetPeak() override { peak_floats_ = used_floats_.load(); }
+
   ElementType activation_type() const override { return ElementType::kFp32; }
 
   absl::StatusOr<std::unique_ptr<Buffer>> AllocateActivations(int64_t elements) override { return Allocate(elements); }
@@ -145,7 +148,9 @@ class CpuDevice : public Device {
                                                        "; its total memory is ", most_floats_, " floats"));
     }
     AskForHugePages(memory, bytes);
-    return std::make_unique<CpuBuffer>(memory, elements, &used_floats_);
+    auto buffer = std::make_unique<CpuBuffer>(memory, elements, &used_floats_);
+    peak_floats_ = std::max(peak_floats_.load(), used_floats_.load());
+    return buffer;
   }
 
   absl::Status Upload(absl::Span<const float> values, Buffer& to, int64_t offset) override {
@@ -410,6 +415,8 @@ class CpuDevice : public Device {
   const std::unique_ptr<Convolution> convolution_;
   const int64_t most_floats_;
   std::atomic<int64_t> used_floats_{0};
+  // The most of them at once since ResetPeak.
+  std::atomic<int64_t> peak_floats_{0};
 };
 
 }  // namespace

@@ -40,6 +40,15 @@ TEST(CpuDeviceTest, MemoryIsGivenOutUpToItsEndAndTakenBack) {
   EXPECT_TRUE(device->Allocate(1000).ok());
 }
 
+TEST(CpuDeviceTest, PeakIsTheMostAtOnce) {
+  const std::unique_ptr<Device> device = CreateCpuDevice(1);
+  std::unique_ptr<Buffer> first = *device->Allocate(100), second = *device->Allocate(50);
+  first.reset();
+  EXPECT_EQ(device->PeakBytes(), 600);
+  device->ResetPeak();
+  EXPECT_EQ(device->PeakBytes(), 200);
+}
+
 TEST(CpuDeviceTest, ComputesTf32InFp32) {
   const std::unique_ptr<Device> device = CreateCpuDevice(1);
   EXPECT_EQ(device->SetPrecision(Precision::kFp32).value(), Precision::kFp32);

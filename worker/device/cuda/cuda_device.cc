@@ -87,6 +87,15 @@ class CudaDevice : public Device {
             queue_->staging().most_bytes()};
   }
 
+  int64_t PeakBytes() const override {
+    cudaSetDevice(queue_->gpu().index);
+    return static_cast<int64_t>(queue_->memory().PeakBytes());
+  }
+
+  void ResetPeak() override {
+    if (queue_->Enter().ok()) queue_->Keep(queue_->memory().ResetPeak()).IgnoreError();
+  }
+
   ElementType activation_type() const override { return activation_type_; }
 
   absl::StatusOr<std::unique_ptr<Buffer>> Allocate(int64_t floats) override {

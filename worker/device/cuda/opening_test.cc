@@ -145,6 +145,26 @@ TEST_F(CudaDeviceErrorTest, MemoryIsWhatTheGpuHasLeft) {
   EXPECT_EQ(device->Memory().pinned, 64 << 20);
 }
 
+TEST_F(CudaDeviceErrorTest, PeakIsTheMostAtOnceAndNotWhatThePoolKeeps) {
+  const std::unique_ptr<Device> device = Open({}).value();
+  std::unique_ptr<Buffer> first = *device->Allocate(1 << 10), second = *device->Allocate(1 << 8);
+  first.reset();
+  ASSERT_TRUE(device->Synchronize().ok());
+  EXPECT_EQ(device->PeakBytes(), 5 << 10);
+  device->ResetPeak();
+  EXPECT_EQ(device->PeakBytes(), 1 << 10);
+  first = *device->Allocate(1 << 8);
+  EXPECT_EQ(device->PeakBytes(), 2 << 10);
+}
+
+TEST_F(CudaDeviceErrorTest, PeakIsThatOfTheOwnGpu) {
+  emulator::Reset({.devices = 2});
+  const std::unique_ptr<Device> one = *OpenCudaDevice({.gpu = 0}), other = *OpenCudaDevice({.gpu = 1});
+  const auto buffer = one->Allocate(1 << 10);
+  EXPECT_EQ(one->PeakBytes(), 4 << 10);
+  EXPECT_EQ(other->PeakBytes(), 0);
+}
+
 TEST_F(CudaDeviceErrorTest, DescribesTheGpu) {
   const std::unique_ptr<Device> device = Open({.memory_bytes = size_t{3} << 30}).value();
   EXPECT_THAT(device->Describe(), StartsWith("cuda (Emulated, 3.0 GiB, compute capability 9.0, "));

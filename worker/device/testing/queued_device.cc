@@ -135,6 +135,8 @@ class QueuedCpuDevice : public QueuedDevice {
   absl::StatusOr<Precision> SetPrecision(Precision precision) override { return cpu_->SetPrecision(precision); }
   bool Takes(Precision precision) const override { return cpu_->Takes(precision); }
   DeviceMemory Memory() const override { return cpu_->Memory(); }
+  int64_t PeakBytes() const override { return cpu_->PeakBytes(); }
+  void ResetPeak() override { cpu_->ResetPeak(); }
 
   ElementType activation_type() const override { return cpu_->activation_type(); }
 

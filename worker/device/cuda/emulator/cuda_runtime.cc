@@ -2,6 +2,8 @@
 // The CUDA calls of cuda_runtime.h.
 #include "worker/device/cuda/emulator/cuda_runtime.h"
 
+#include <algorithm>
+
 #include "worker/device/cuda/emulator/gpu_state.h"
 
 using ballast::emulator::Capture;
@@ -89,14 +91,25 @@ cudaError_t cudaSetDevice(int device) {
   return cudaSuccess;
 }
 
-cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int) {
+cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device) {
   BALLAST_ENTER();
-  *pool = nullptr;
+  if (device < 0 || device >= gpu.settings.devices) return cudaErrorInvalidValue;
+  *pool = &gpu.pools[device];
   return cudaSuccess;
 }
 
-cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void*) {
+cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribute, void* value) {
   BALLAST_ENTER();
+  if (attribute != cudaMemPoolAttrUsedMemHigh) return cudaSuccess;
+  if (*static_cast<const uint64_t*>(value) != 0) return cudaErrorInvalidValue;
+  pool->most_used = 0;
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribute, void* value) {
+  BALLAST_ENTER();
+  if (attribute == cudaMemPoolAttrReleaseThreshold) return cudaErrorInvalidValue;
+  *static_cast<uint64_t*>(value) = attribute == cudaMemPoolAttrUsedMemHigh ? pool->most_used : pool->used;
   return cudaSuccess;
 }
 
@@ -112,12 +125,16 @@ cudaError_t cudaMallocAsync(void** memory, size_t bytes, cudaStream_t stream) {
   if (gpu.device_memory.bytes() + bytes > gpu.settings.memory_bytes) Finish(stream);
   if (gpu.device_memory.bytes() + bytes > gpu.settings.memory_bytes) return cudaErrorMemoryAllocation;
   *memory = gpu.device_memory.Take(bytes);
+  CUmemPoolHandle_st& pool = gpu.pools[stream->device];
+  pool.used += bytes;
+  pool.most_used = std::max(pool.most_used, pool.used);
   return cudaSuccess;
 }
 
 cudaError_t cudaFreeAsync(void* memory, cudaStream_t stream) {
   BALLAST_ENTER();
-  Put(stream, {[memory] { gpu.device_memory.Return(memory); }, nullptr, 0});
+  CUmemPoolHandle_st* const pool = &gpu.pools[stream->device];
+  Put(stream, {[memory, pool] { pool->used -= gpu.device_memory.Return(memory); }, nullptr, 0});
   return cudaSuccess;
 }
 

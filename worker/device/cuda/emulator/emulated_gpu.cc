@@ -68,13 +68,15 @@ void* Pieces::Take(size_t bytes) {
   return piece;
 }
 
-void Pieces::Return(void* memory) {
+size_t Pieces::Return(void* memory) {
   const auto found = pieces_.find(static_cast<char*>(memory));
   if (found == pieces_.end()) Die("freed memory that is not allocated");
-  std::memset(memory, 0xFF, found->second);
-  bytes_ -= found->second;
+  const size_t bytes = found->second;
+  std::memset(memory, 0xFF, bytes);
+  bytes_ -= bytes;
   pieces_.erase(found);
   std::free(memory);
+  return bytes;
 }
 
 void Pieces::ReturnAll() {

@@ -13,6 +13,12 @@
 
 #include "worker/device/cuda/emulator/emulated_gpu.h"
 
+// A device's memory pool: bytes in use, and the most in use at once.
+struct CUmemPoolHandle_st {
+  uint64_t used = 0;
+  uint64_t most_used = 0;
+};
+
 // State of the emulated GPU, and the order in which work in its streams runs.
 namespace ballast::emulator {
 
@@ -44,7 +50,8 @@ struct Capture {
 class Pieces {
  public:
   void* Take(size_t bytes);
-  void Return(void* memory);
+  // Returns the bytes of the piece.
+  size_t Return(void* memory);
   void ReturnAll();
   // Returns whether [memory, memory + bytes) lies inside one of the pieces.
   bool Contain(const void* memory, size_t bytes) const;
@@ -67,6 +74,8 @@ struct Gpu {
   Pieces device_memory;
   Pieces host_memory;
   std::vector<cudaStream_t> streams;
+  // Keyed by device.
+  std::map<int, CUmemPoolHandle_st> pools;
   // Without bytes and streams.
   Counts counts;
   int captures = 0;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/device/cuda/memory/memory_pool.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <utility>
@@ -68,6 +69,22 @@ absl::StatusOr<void*> MemoryPool::TakeLasting(size_t bytes) {
 size_t MemoryPool::FreeBytes() const {
   size_t free = 0, total = 0;
   return CudaStatus(cudaMemGetInfo(&free, &total), "cudaMemGetInfo").ok() ? free : 0;
+}
+
+size_t MemoryPool::PeakBytes() const {
+  // After a reset, the high-water mark may be below what has been in use since before.
+  uint64_t high = 0, now = 0;
+  absl::Status status =
+      CudaStatus(cudaMemPoolGetAttribute(pool_, cudaMemPoolAttrUsedMemHigh, &high), "cudaMemPoolGetAttribute");
+  status.Update(
+      CudaStatus(cudaMemPoolGetAttribute(pool_, cudaMemPoolAttrUsedMemCurrent, &now), "cudaMemPoolGetAttribute"));
+  return status.ok() ? std::max(high, now) : 0;
+}
+
+absl::Status MemoryPool::ResetPeak() {
+  // CUDA accepts no value but 0.
+  uint64_t high = 0;
+  return CudaStatus(cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrUsedMemHigh, &high), "cudaMemPoolSetAttribute");
 }
 
 absl::Status MemoryPool::GiveBack(void* memory) {

@@ -41,6 +41,10 @@ class MemoryPool {
   absl::StatusOr<void*> TakeLasting(size_t bytes);
   // Lower bound of what Take can still return; 0 if the GPU does not respond.
   size_t FreeBytes() const;
+  // The most bytes in use at once in this process since ResetPeak; 0 if the GPU does not respond. Bytes that are
+  // returned but not yet in use again do not count, although the process keeps them.
+  size_t PeakBytes() const;
+  absl::Status ResetPeak();
   // Returns memory after the work issued in the stream so far.
   absl::Status GiveBack(void* memory);
 
