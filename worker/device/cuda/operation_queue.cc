@@ -39,6 +39,7 @@ OperationQueue::OperationQueue(Gpu gpu, std::unique_ptr<StreamOrder> order, Memo
       halves_(std::make_unique<HalfCopies>(memory_.get())),
       staging_(std::make_unique<StagingPool>(kPieceFloats, kMaxPieces)),
       copies_(order_.get(), staging_.get()),
+      peers_(gpu_.index),
       graphs_(order_.get(), memory_.get(), halves_.get(), graphs) {}
 
 absl::Status OperationQueue::Synchronize() {

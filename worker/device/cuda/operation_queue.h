@@ -19,6 +19,7 @@
 #include "worker/device/cuda/memory/half_copies.h"
 #include "worker/device/cuda/memory/host_copies.h"
 #include "worker/device/cuda/memory/memory_pool.h"
+#include "worker/device/cuda/memory/peer_access.h"
 #include "worker/device/cuda/operands.h"
 #include "worker/device/cuda/segment_graphs.h"
 #include "worker/device/cuda/stream/cuda_status.h"
@@ -45,6 +46,7 @@ class OperationQueue {
   HalfCopies& halves() const { return *halves_; }
   StagingPool& staging() const { return *staging_; }
   HostCopies& copies() { return copies_; }
+  PeerAccess& peers() { return peers_; }
   SegmentGraphs& graphs() { return graphs_; }
 
   // Issues an operation that reads and writes these buffers; some may be null. `launch` takes the stream and returns
@@ -105,6 +107,7 @@ class OperationQueue {
   const std::unique_ptr<HalfCopies> halves_;
   const std::unique_ptr<StagingPool> staging_;
   HostCopies copies_;
+  PeerAccess peers_;
   SegmentGraphs graphs_;
   absl::Mutex mutex_;
   absl::Status first_error_ ABSL_GUARDED_BY(mutex_);

@@ -17,6 +17,8 @@ absl::Status Issue(OperationQueue& from, const Matrix& x, OperationQueue& to, co
   if (status.ok()) status = to.Enter();
   if (status.ok()) status = to.order().BeforePeer(stream, target.use());
   if (!status.ok()) return status;
+  // Without access, the driver copies through memory of its own on the host.
+  to.peers().Open(from.gpu().index);
   status = CudaStatus(cudaMemcpyPeerAsync(gpu::Data(y).data, to.gpu().index, gpu::Data(x).data, from.gpu().index,
                                           x.elements() * BytesOf(source.type()), stream),
                       "cudaMemcpyPeerAsync");

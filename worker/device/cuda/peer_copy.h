@@ -7,8 +7,9 @@
 namespace ballast {
 
 // y = x, of one type, from one GPU to another, in parallel with the computation of both: after the operations issued
-// on x and y so far and before later ones. The host waits for nothing; an error stays in both queues. Call it on the
-// thread that issues y's operations. Operations that another thread issues on `from` meanwhile must not touch x.
+// on x and y so far and before later ones. Directly if the GPUs reach each other, otherwise through the driver's memory
+// on the host. The caller waits for nothing; an error stays in both queues. Call it on the thread that issues y's
+// operations. Operations that another thread issues on `from` meanwhile must not touch x.
 void CopyToPeer(OperationQueue& from, const Matrix& x, OperationQueue& to, const Matrix& y);
 
 }  // namespace ballast

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "worker/device/cuda/cuda_device.h"
@@ -13,6 +14,7 @@ namespace {
 
 using ::testing::Each;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 class PeerCopyTest : public ::testing::TestWithParam<emulator::Schedule> {
  protected:
@@ -89,6 +91,60 @@ TEST_P(PeerCopyTest, TheHostHoldsNothingInBetween) {
   ASSERT_TRUE(from_->Synchronize().ok());
   ASSERT_TRUE(to_->Synchronize().ok());
   EXPECT_EQ(emulator::Count().host_allocations, 0);
+}
+
+TEST_P(PeerCopyTest, OpensThePoolOfEachGpuOnce) {
+  const std::unique_ptr<Buffer> x = *from_->Allocate(4), y = *to_->Allocate(4);
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(transfer_.Copy(*from_, {x.get(), 2, 2}, *to_, {y.get(), 2, 2}).ok());
+    ASSERT_TRUE(transfer_.Copy(*to_, {y.get(), 2, 2}, *from_, {x.get(), 2, 2}).ok());
+  }
+  // A second opening would fail and say so.
+  emulator::FailCall("cudaMemPoolSetAccess", cudaErrorInvalidValue, 0);
+  ASSERT_TRUE(transfer_.Copy(*from_, {x.get(), 2, 2}, *to_, {y.get(), 2, 2}).ok());
+  ASSERT_TRUE(to_->Synchronize().ok() && from_->Synchronize().ok());
+  EXPECT_EQ(emulator::Count().direct_copies, 7);
+  EXPECT_EQ(emulator::Count().staged_copies, 0);
+}
+
+TEST_P(PeerCopyTest, GpusThatReachEachOtherAlreadyCopyDirectly) {
+  const std::unique_ptr<Buffer> x = *from_->Allocate(4), y = *to_->Allocate(4);
+  emulator::FailCall("cudaDeviceEnablePeerAccess", cudaErrorPeerAccessAlreadyEnabled, 0);
+  ASSERT_TRUE(transfer_.Copy(*from_, {x.get(), 2, 2}, *to_, {y.get(), 2, 2}).ok());
+  ASSERT_TRUE(to_->Synchronize().ok() && from_->Synchronize().ok());
+  EXPECT_EQ(emulator::Count().direct_copies, 1);
+}
+
+class SeparateGpusTest : public ::testing::Test {
+ protected:
+  // Copies twice between two GPUs; returns the log.
+  std::string CopyTwice() {
+    const std::unique_ptr<Device> from = *OpenCudaDevice({.gpu = 0}), to = *OpenCudaDevice({.gpu = 1});
+    const std::unique_ptr<Buffer> x = *from->Allocate(4), y = *to->Allocate(4);
+    from->Fill(3, {x.get(), 2, 2});
+    ::testing::internal::CaptureStderr();
+    for (int i = 0; i < 2; ++i) EXPECT_TRUE(to->CopyFrom(*from, {x.get(), 2, 2}, {y.get(), 2, 2}));
+    std::string log = ::testing::internal::GetCapturedStderr();
+    std::vector<float> values(4);
+    EXPECT_TRUE(to->Download(*y, 0, absl::MakeSpan(values)).ok());
+    EXPECT_THAT(values, Each(3.0f));
+    return log;
+  }
+};
+
+TEST_F(SeparateGpusTest, CopyThroughTheHostAndSayItOnce) {
+  emulator::Reset({.devices = 2, .connected = false});
+  EXPECT_EQ(CopyTwice(),
+            "warning: GPU 1 cannot reach the memory of GPU 0 (the machine does not connect them); copies between them "
+            "go through the host, which is slower\n");
+  EXPECT_EQ(emulator::Count().staged_copies, 2);
+}
+
+TEST_F(SeparateGpusTest, APoolThatDoesNotOpenIsNamed) {
+  emulator::Reset({.devices = 2});
+  emulator::FailCall("cudaMemPoolSetAccess", cudaErrorInvalidValue, 0);
+  EXPECT_THAT(CopyTwice(), HasSubstr("(cuda device: cudaMemPoolSetAccess: cudaErrorInvalidValue, "));
+  EXPECT_EQ(emulator::Count().staged_copies, 2);
 }
 
 TEST_P(PeerCopyTest, AFailureIsToldByBoth) {

@@ -41,10 +41,12 @@ const char* cudaGetErrorName(cudaError_t error) {
     BALLAST_NAME(cudaErrorDevicesUnavailable);
     BALLAST_NAME(cudaErrorNoDevice);
     BALLAST_NAME(cudaErrorNoKernelImageForDevice);
+    BALLAST_NAME(cudaErrorPeerAccessUnsupported);
     BALLAST_NAME(cudaErrorECCUncorrectable);
     BALLAST_NAME(cudaErrorInvalidResourceHandle);
     BALLAST_NAME(cudaErrorNotReady);
     BALLAST_NAME(cudaErrorIllegalAddress);
+    BALLAST_NAME(cudaErrorPeerAccessAlreadyEnabled);
     BALLAST_NAME(cudaErrorLaunchFailure);
     BALLAST_NAME(cudaErrorSystemDriverMismatch);
     BALLAST_NAME(cudaErrorStreamCaptureUnsupported);
@@ -110,6 +112,25 @@ cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribut
   BALLAST_ENTER();
   if (attribute == cudaMemPoolAttrReleaseThreshold) return cudaErrorInvalidValue;
   *static_cast<uint64_t*>(value) = attribute == cudaMemPoolAttrUsedMemHigh ? pool->most_used : pool->used;
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
+  BALLAST_ENTER();
+  *can = gpu.settings.connected && device != peer ? 1 : 0;
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned) {
+  BALLAST_ENTER();
+  if (!gpu.settings.connected || peer == current_device) return cudaErrorPeerAccessUnsupported;
+  return gpu.peers.emplace(current_device, peer).second ? cudaSuccess : cudaErrorPeerAccessAlreadyEnabled;
+}
+
+cudaError_t cudaMemPoolSetAccess(cudaMemPool_t pool, const cudaMemAccessDesc* accesses, size_t count) {
+  BALLAST_ENTER();
+  if (!gpu.settings.connected) return cudaErrorInvalidValue;
+  for (size_t i = 0; i < count; ++i) pool->open_to.insert(accesses[i].location.id);
   return cudaSuccess;
 }
 
@@ -179,9 +200,11 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
   });
 }
 
-cudaError_t cudaMemcpyPeerAsync(void* to, int, const void* from, int, size_t bytes, cudaStream_t stream) {
+cudaError_t cudaMemcpyPeerAsync(void* to, int to_device, const void* from, int from_device, size_t bytes,
+                                cudaStream_t stream) {
   BALLAST_ENTER();
   return PutNode(stream, [=] {
+    ++(gpu.pools[from_device].open_to.contains(to_device) ? gpu.counts.direct_copies : gpu.counts.staged_copies);
     if (!gpu.device_memory.Contain(from, bytes)) Die("copied from memory that is not allocated");
     if (!gpu.device_memory.Contain(to, bytes)) Die("copied to memory that is not allocated");
     std::memcpy(to, from, bytes);

@@ -24,6 +24,8 @@ struct Settings {
   Schedule schedule = Schedule::kLate;
   uint32_t seed = 1;
   int devices = 1;
+  // The devices can reach each other's memory.
+  bool connected = true;
   int driver_version = 13000;
   int compute_major = 9;
   int compute_minor = 0;
@@ -54,6 +56,9 @@ struct Counts {
   int graphs = 0;
   // Pieces of pinned host memory ever allocated.
   int host_allocations = 0;
+  // Copies between devices that ran: directly, or through the host.
+  int direct_copies = 0;
+  int staged_copies = 0;
   // Kernels and graphs that were enqueued, and graphs among them.
   int launches = 0;
   int graph_launches = 0;

@@ -7,16 +7,19 @@
 #include <memory>
 #include <mutex>
 #include <random>
+#include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "worker/device/cuda/emulator/emulated_gpu.h"
 
-// A device's memory pool: bytes in use, and the most in use at once.
+// A device's memory pool: bytes in use, the most in use at once, and the other devices that it is open to.
 struct CUmemPoolHandle_st {
   uint64_t used = 0;
   uint64_t most_used = 0;
+  std::set<int> open_to;
 };
 
 // State of the emulated GPU, and the order in which work in its streams runs.
@@ -76,6 +79,8 @@ struct Gpu {
   std::vector<cudaStream_t> streams;
   // Keyed by device.
   std::map<int, CUmemPoolHandle_st> pools;
+  // Pairs of a device and one that it has peer access to.
+  std::set<std::pair<int, int>> peers;
   // Without bytes and streams.
   Counts counts;
   int captures = 0;
