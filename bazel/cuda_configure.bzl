@@ -135,6 +135,8 @@ _HEADER = """#pragma once
 #define BALLAST_CUDA_VERSION {version}
 // The major version of the matching cuBLAS library.
 #define BALLAST_CUBLAS_MAJOR {cublas}
+// The major version of cuDNN; 0 if the toolkit lacks it.
+#define BALLAST_CUDNN_MAJOR {cudnn}
 // The directory of this build's CUDA libraries.
 #define BALLAST_CUDA_LIBRARIES "{libraries}"
 """
@@ -164,7 +166,7 @@ def _cuda_configure_impl(ctx):
         "NCCL_PRESENT = %s" % bool(root and ctx.path(include + "/nccl.h").exists),
         "",
     ]))
-    ctx.file("ballast_cuda_build.h", _HEADER.format(version = version, cublas = cublas, libraries = libraries))
+    ctx.file("ballast_cuda_build.h", _HEADER.format(version = version, cublas = cublas, cudnn = 9 if cudnn else 0, libraries = libraries))
     ctx.file("BUILD", (_BUILD.format(libraries = libraries, cudnn = "            \"-lcudnn\",\n" if cudnn else "") if root else _BUILD_ABSENT) + _BUILD_FACTS)
 
 cuda_configure = repository_rule(

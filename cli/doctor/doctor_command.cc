@@ -91,8 +91,12 @@ Json CudaJson(const CudaFacts& cuda) {
   }
   Json libraries = Json::array();
   for (const LibraryFacts& library : cuda.libraries) {
-    libraries.push_back(
-        {{"name", library.name}, {"use", library.use}, {"needed", library.needed}, {"path", OrNull(library.path)}});
+    libraries.push_back({{"name", library.name},
+                         {"use", library.use},
+                         {"needed", library.needed},
+                         {"path", OrNull(library.path)},
+                         {"version", OrNull(library.version)},
+                         {"reason", OrNull(library.problem)}});
   }
   return {{"toolkit", OrNull(cuda.toolkit)}, {"driver", OrNull(cuda.driver)}, {"devices", devices},
           {"libraries", libraries},          {"usable", cuda.usable},         {"reason", OrNull(cuda.reason)}};
@@ -143,8 +147,11 @@ std::string CudaText(const CudaFacts& cuda) {
 std::string LibrariesText(const std::vector<LibraryFacts>& libraries) {
   if (libraries.empty()) return "not checked (build without CUDA)";
   return absl::StrJoin(libraries, "; ", [](std::string* text, const LibraryFacts& library) {
-    absl::StrAppend(text, library.path.empty() ? "no " : "", library.name,
-                    library.path.empty() ? absl::StrCat(" (", library.use, ")") : "");
+    if (library.path.empty()) {
+      absl::StrAppend(text, "no ", library.name, " (", library.use, ")");
+    } else {
+      absl::StrAppend(text, library.name, " (", library.version.empty() ? "unknown version" : library.version, ")");
+    }
   });
 }
 

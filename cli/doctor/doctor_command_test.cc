@@ -16,7 +16,6 @@
 namespace ballast {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -77,9 +76,11 @@ TEST_F(DoctorCommandTest, NamesEachLibraryOfNvidiasAndWhetherItIsNeeded) {
     names.push_back(name.substr(0, name.find('.')));
     if (library["needed"]) needed.push_back(names.back());
     EXPECT_FALSE(library["use"].get<std::string>().empty());
-    // A library that was found is a file.
+    // A library that was found is a file with a version; another one has a reason.
     const std::string path = library["path"].is_null() ? "" : library["path"].get<std::string>();
     EXPECT_TRUE(path.empty() || std::filesystem::exists(path)) << name;
+    EXPECT_EQ(path.empty(), library["version"].is_null()) << name;
+    EXPECT_EQ(path.empty(), !library["reason"].is_null()) << name;
   }
   EXPECT_THAT(names, ElementsAre("libcublasLt", "libcublas", "libcudnn", "libnccl"));
   EXPECT_THAT(needed, ElementsAre("libcublasLt"));
@@ -90,13 +91,11 @@ TEST_F(DoctorCommandTest, NamesEachLibraryOfNvidiasAndWhetherItIsNeeded) {
 
 TEST(WhyLibraryMissingTest, OnlyANeededLibraryMakesAGpuUnusable) {
   EXPECT_EQ(WhyLibraryMissing({}), "");
-  EXPECT_EQ(WhyLibraryMissing({{"libcublasLt.so.13", "products", true, "/lib/libcublasLt.so.13"},
-                               {"libcudnn.so.9", "convolutions", false, ""},
-                               {"libnccl.so.2", "sums", false, ""}}),
-            "");
-  EXPECT_THAT(WhyLibraryMissing({{"libcublasLt.so.13", "products", true, ""}}),
-              AllOf(HasSubstr("no cuBLAS: libcublasLt.so.13 is neither where the loader looks nor in "),
-                    HasSubstr("name its folder in LD_LIBRARY_PATH")));
+  const LibraryFacts found = {"libcublasLt.so.13", "products", true, "/lib/libcublasLt.so.13", "13.1.0", ""};
+  const LibraryFacts lost = {"libcublasLt.so.13", "products", true, "", "", "cuBLAS not found"};
+  const LibraryFacts spared = {"libcudnn.so.9", "convolutions", false, "", "", "cuDNN not found"};
+  EXPECT_EQ(WhyLibraryMissing({found, spared}), "");
+  EXPECT_EQ(WhyLibraryMissing({spared, lost}), "cuBLAS not found");
 }
 
 TEST_F(DoctorCommandTest, NamesAProgramThatDoesNotStart) {

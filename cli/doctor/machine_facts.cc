@@ -4,7 +4,6 @@
 #include <arpa/inet.h>
 #include <ballast_cuda_build.h>
 #include <dlfcn.h>
-#include <link.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -27,6 +26,7 @@
 #include "cli/command/command.h"
 #include "cli/hosts/supervisor.h"
 #include "common/program/cuda_support.h"
+#include "common/program/nvidia_libraries.h"
 
 namespace ballast {
 namespace {
@@ -225,31 +225,25 @@ std::string AskDriver(void* library, CudaFacts& facts) {
   return facts.devices.front().unfit;
 }
 
-// Returns the file that the loader finds for a name in the worker's search path; empty: none. The library stays loaded,
-// because unloading it would leak its allocations.
-std::string FindLibrary(const std::string& name) {
-  for (const std::string& path : {name, absl::StrCat(BALLAST_CUDA_LIBRARIES, "/", name)}) {
-    void* const library = dlopen(path.c_str(), RTLD_LAZY | RTLD_LOCAL | RTLD_NODELETE);
-    if (library == nullptr) continue;
-    struct link_map* map = nullptr;
-    const bool known = dlinfo(library, RTLD_DI_LINKMAP, &map) == 0 && map != nullptr && *map->l_name != '\0';
-    const std::string found = known ? map->l_name : path;
-    return found;
-  }
-  return "";
-}
-
 std::vector<LibraryFacts> ProbeLibraries() {
   std::vector<LibraryFacts> libraries;
   // A build without CUDA does not know which version to look for.
   if (BALLAST_CUBLAS_MAJOR == 0) return libraries;
-  const std::string blas = absl::StrCat(".so.", BALLAST_CUBLAS_MAJOR);
-  libraries = {
-      {"libcublasLt" + blas, "matrix products; required for GPUs", true, ""},
-      {"libcublas" + blas, "the rare matrix products without a cuBLASLt algorithm; they fail without it", false, ""},
-      {"libcudnn.so.9", "convolutions; slower without it, as matrix products", false, ""},
-      {"libnccl.so.2", "sums over several GPUs; slower without it, on the first GPU", false, ""}};
-  for (LibraryFacts& library : libraries) library.path = FindLibrary(library.name);
+  constexpr int kCudnnMajor = 9, kNcclMajor = 2;
+  const std::vector<std::string> directories = NvidiaDirectories(BALLAST_CUDA_LIBRARIES, BALLAST_CUDA_VERSION / 1000);
+  const auto look = [&](const std::string& product, int major, const std::string& stem, const std::string& use) {
+    const std::string file = absl::StrCat(stem, ".so.", major);
+    const NvidiaSearchResult found = OpenNvidiaLibrary({product, major, file}, directories);
+    libraries.push_back({file, use, stem == "libcublasLt", found.path, found.version, found.problem});
+  };
+  look("cuBLAS", BALLAST_CUBLAS_MAJOR, "libcublasLt", "matrix products; required for GPUs");
+  look("cuBLAS", BALLAST_CUBLAS_MAJOR, "libcublas",
+       "the rare matrix products without a cuBLASLt algorithm; they fail without it");
+  look("cuDNN", kCudnnMajor, "libcudnn",
+       BALLAST_CUDNN_MAJOR == 0
+           ? "none: the toolkit of this build had no cuDNN, so convolutions are matrix products"
+           : "convolutions; without it, they are matrix products, which take more time and memory");
+  look("NCCL", kNcclMajor, "libnccl", "sums over several GPUs; slower without it, on the first GPU");
   return libraries;
 }
 
@@ -257,10 +251,7 @@ std::vector<LibraryFacts> ProbeLibraries() {
 
 std::string WhyLibraryMissing(const std::vector<LibraryFacts>& libraries) {
   for (const LibraryFacts& library : libraries) {
-    if (!library.needed || !library.path.empty()) continue;
-    return absl::StrCat("no cuBLAS: ", library.name, " is neither where the loader looks nor in ",
-                        BALLAST_CUDA_LIBRARIES, "; install cuBLAS ", BALLAST_CUBLAS_MAJOR,
-                        ", or name its folder in LD_LIBRARY_PATH");
+    if (library.needed && library.path.empty()) return library.problem;
   }
   return "";
 }

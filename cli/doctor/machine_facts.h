@@ -50,7 +50,7 @@ struct GpuFacts {
   std::string unfit;
 };
 
-// An NVIDIA library, searched for in the same places as the worker does.
+// An NVIDIA library, searched for like the worker does.
 struct LibraryFacts {
   // Such as "libcublasLt.so.13".
   std::string name;
@@ -60,6 +60,10 @@ struct LibraryFacts {
   bool needed = false;
   // Empty: not found.
   std::string path;
+  // Such as "13.1.0"; empty: unknown.
+  std::string version;
+  // The reason if not found, worded like the worker's error.
+  std::string problem;
 };
 
 // The CUDA installation of this machine.
@@ -79,8 +83,7 @@ struct CudaFacts {
 // Loads the driver's library, if there is one, which starts threads.
 CudaFacts ProbeCuda();
 
-// Returns an error, worded like the worker's, for the first missing library that the worker needs; empty: none is
-// missing.
+// Returns the problem of the first missing library that the worker needs; empty: none is missing.
 std::string WhyLibraryMissing(const std::vector<LibraryFacts>& libraries);
 
 }  // namespace ballast

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/program/nvidia_libraries.h"
 
 namespace ballast {
 
@@ -14,14 +15,10 @@ NvidiaLibrary::NvidiaLibrary(void* library, std::string product, int major, std:
     : library_(library), product_(std::move(product)), major_(major), file_(std::move(file)) {}
 
 absl::StatusOr<NvidiaLibrary> NvidiaLibrary::Open(const std::string& product, int major, const std::string& file) {
-  // The bare name finds a linked library, or one in the loader's search path (LD_LIBRARY_PATH, ldconfig).
-  for (const std::string& path : {file, absl::StrCat(BALLAST_CUDA_LIBRARIES, "/", file)}) {
-    void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (library != nullptr) return NvidiaLibrary(library, product, major, file);
-  }
-  return absl::FailedPreconditionError(absl::StrCat(
-      product, " not found: ", file, " is neither in the loader's search path nor in ", BALLAST_CUDA_LIBRARIES,
-      "; install ", product, " ", major, ", or add its directory to LD_LIBRARY_PATH"));
+  const NvidiaSearchResult found =
+      OpenNvidiaLibrary({product, major, file}, NvidiaDirectories(BALLAST_CUDA_LIBRARIES, BALLAST_CUDA_VERSION / 1000));
+  if (found.handle == nullptr) return absl::FailedPreconditionError(found.problem);
+  return NvidiaLibrary(found.handle, product, major, file);
 }
 
 void* NvidiaLibrary::Find(const char* name) {

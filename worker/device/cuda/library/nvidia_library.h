@@ -8,8 +8,9 @@
 
 namespace ballast {
 
-// One of NVIDIA's shared libraries, never unloaded: the one linked, otherwise the loader's, otherwise the one
-// of the build's toolkit. See docs/decisions/0012. Thread safety: one thread.
+// One of NVIDIA's shared libraries, never unloaded: the one linked, otherwise the loader's, otherwise the one of the
+// build's toolkit or of a wheel (common/program/nvidia_libraries.h). See docs/decisions/0012. Thread safety: one
+// thread.
 class NvidiaLibrary {
  public:
   // For example "cuBLAS", 13 and "libcublas.so.13". The major version must match, because functions of another one
