@@ -26,13 +26,32 @@ std::string WhyDriverUnfit(int driver_version, int build_version) {
   }
   if (driver_version / 1000 >= build_version / 1000) return "";
   return absl::StrCat("the NVIDIA driver is too old: it supports CUDA ", CudaVersionText(driver_version),
-                      ", want at least ", build_version / 1000, ".0; update the driver");
+                      ", want at least ", build_version / 1000, ".0; update the driver",
+                      // The first driver for CUDA 13; see the release notes of the toolkit.
+                      build_version / 1000 == 13 ? " to 580 or newer" : "");
 }
 
 std::string WhyGpuUnfit(absl::string_view name, int compute_major, int compute_minor) {
   if (compute_major >= kMinComputeMajor) return "";
   return absl::StrCat("the GPU is too old: ", name, " has compute capability ", compute_major, ".", compute_minor,
                       ", want at least ", kMinComputeMajor, ".0");
+}
+
+std::string WhyGpuHeld(int index, GpuMode mode) {
+  const std::string reset = absl::StrCat("nvidia-smi -i ", index, " -c DEFAULT");
+  switch (mode) {
+    case GpuMode::kShared:
+      break;
+    case GpuMode::kProhibited:
+      return absl::StrCat(
+          "its compute mode is PROHIBITED: it computes for no process; an administrator can change that (", reset, ")");
+    case GpuMode::kExclusive:
+      return absl::StrCat(
+          "its compute mode is EXCLUSIVE_PROCESS and another process holds it; stop that process (nvidia-smi names "
+          "it), start one worker per GPU, or let an administrator allow several (",
+          reset, ")");
+  }
+  return "";
 }
 
 std::string WhyNoGpu() {

@@ -20,4 +20,10 @@ std::string WhyDriverUnfit(int driver_version, int build_version);
 std::string WhyGpuUnfit(absl::string_view name, int compute_major, int compute_minor);
 std::string WhyNoGpu();
 
+// A GPU's compute mode: which processes may use it.
+enum class GpuMode { kShared, kProhibited, kExclusive };
+
+// For a GPU that a process could not open. `index` is nvidia-smi's if CUDA_VISIBLE_DEVICES is not set.
+std::string WhyGpuHeld(int index, GpuMode mode);
+
 }  // namespace ballast

@@ -21,7 +21,18 @@ TEST(CudaSupportTest, ADriverRunsItsOwnMajorVersionAndOlderOnes) {
 
 TEST(CudaSupportTest, AnOlderDriverIsNamedWithWhatIsWanted) {
   EXPECT_EQ(WhyDriverUnfit(12080, 13010),
-            "the NVIDIA driver is too old: it supports CUDA 12.8, want at least 13.0; update the driver");
+            "the NVIDIA driver is too old: it supports CUDA 12.8, want at least 13.0; update the driver to 580 or "
+            "newer");
+}
+
+TEST(CudaSupportTest, AnExclusiveGpuIsToldWithTheWaysOut) {
+  EXPECT_EQ(WhyGpuHeld(2, GpuMode::kShared), "");
+  EXPECT_EQ(WhyGpuHeld(2, GpuMode::kExclusive),
+            "its compute mode is EXCLUSIVE_PROCESS and another process holds it; stop that process (nvidia-smi names "
+            "it), start one worker per GPU, or let an administrator allow several (nvidia-smi -i 2 -c DEFAULT)");
+  EXPECT_EQ(WhyGpuHeld(2, GpuMode::kProhibited),
+            "its compute mode is PROHIBITED: it computes for no process; an administrator can change that (nvidia-smi "
+            "-i 2 -c DEFAULT)");
 }
 
 TEST(CudaSupportTest, NoDriverIsNoVersion) {

@@ -17,6 +17,13 @@ absl::Status Unusable(absl::string_view why) {
   return absl::FailedPreconditionError(absl::StrCat("--device cuda: ", why, "; or use --device cpu"));
 }
 
+GpuMode ModeOf(int index) {
+  int mode = cudaComputeModeDefault;
+  if (cudaDeviceGetAttribute(&mode, cudaDevAttrComputeMode, index) != cudaSuccess) cudaGetLastError();
+  if (mode == cudaComputeModeProhibited) return GpuMode::kProhibited;
+  return mode == cudaComputeModeExclusiveProcess ? GpuMode::kExclusive : GpuMode::kShared;
+}
+
 // Sets `count`. Returns the reason if there is no GPU, otherwise "".
 std::string CountGpus(int* count) {
   const cudaError_t error = cudaGetDeviceCount(count);
@@ -66,11 +73,12 @@ absl::StatusOr<Gpu> ChooseGpu(std::optional<int> index) {
 }
 
 absl::Status OpeningFailed(const Gpu& gpu, const absl::Status& status) {
+  std::string why = absl::IsUnavailable(status) ? WhyGpuHeld(gpu.index, ModeOf(gpu.index)) : "";
+  if (why.empty()) why = "stop the processes that use its memory (see nvidia-smi)";
   return absl::Status(
       status.code(),
-      absl::StrCat("--device cuda: GPU ", gpu.index, ", ", gpu.name, ", cannot be opened: ", status.message(),
-                   "; stop the processes that use its memory (see nvidia-smi), choose another GPU with "
-                   "CUDA_VISIBLE_DEVICES, or use --device cpu"));
+      absl::StrCat("--device cuda: GPU ", gpu.index, ", ", gpu.name, ", cannot be opened: ", status.message(), "; ",
+                   why, ", choose another GPU with CUDA_VISIBLE_DEVICES, or use --device cpu"));
 }
 
 }  // namespace ballast

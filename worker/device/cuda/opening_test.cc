@@ -44,7 +44,7 @@ TEST_F(CudaDeviceErrorTest, AMachineWithoutAUsableGpuIsRefusedWithTheReason) {
       {"NoDriverIsSaid", {.driver_version = 0}, "no NVIDIA driver"},
       {"AnOldDriverIsNamedWithTheVersionWanted",
        {.driver_version = 12040},
-       "it supports CUDA 12.4, want at least 13.0; update the driver"},
+       "it supports CUDA 12.4, want at least 13.0; update the driver to 580 or newer"},
       {"NoGpuIsSaid", {.devices = 0}, "finds no GPU"},
       {"AnOldChipIsNamedWithWhatIsWanted",
        {.compute_major = 7, .compute_minor = 5},
@@ -83,9 +83,30 @@ TEST_F(CudaDeviceErrorTest, AGpuThatIsFullWhenItIsOpenedSaysWhatToDo) {
 }
 
 TEST_F(CudaDeviceErrorTest, AGpuThatAnotherProcessHasAloneIsUnavailable) {
+  const absl::Status status = Open({.compute_mode = cudaComputeModeExclusiveProcess, .held = true}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(StartsWith("--device cuda: GPU 0, Emulated, cannot be opened: "),
+                    HasSubstr("its compute mode is EXCLUSIVE_PROCESS and another process holds it"),
+                    HasSubstr("nvidia-smi -i 0 -c DEFAULT"), HasSubstr("use --device cpu")));
+}
+
+TEST_F(CudaDeviceErrorTest, AnExclusiveGpuThatNobodyHoldsIsOpened) {
+  EXPECT_TRUE(Open({.compute_mode = cudaComputeModeExclusiveProcess}).ok());
+}
+
+TEST_F(CudaDeviceErrorTest, AProhibitedGpuIsToldFromAHeldOne) {
+  const absl::Status status = Open({.compute_mode = cudaComputeModeProhibited}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("its compute mode is PROHIBITED"));
+}
+
+TEST_F(CudaDeviceErrorTest, AGpuThatIsLostIsNotCalledExclusive) {
   emulator::Reset({});
   emulator::FailCall("cudaSetDevice", cudaErrorDevicesUnavailable, 0);
-  EXPECT_EQ(OpenCudaDevice({}).status().code(), absl::StatusCode::kUnavailable);
+  const absl::Status status = OpenCudaDevice({}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("; stop the processes that use its memory (see nvidia-smi), "));
 }
 
 TEST_F(CudaDeviceErrorTest, AnAllocationThatFailsLeavesTheDeviceUsable) {

@@ -86,9 +86,20 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   return cudaSuccess;
 }
 
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int device) {
+  BALLAST_ENTER();
+  if (device < 0 || device >= gpu.settings.devices) return cudaErrorInvalidValue;
+  *value = gpu.settings.compute_mode;
+  return cudaSuccess;
+}
+
 cudaError_t cudaSetDevice(int device) {
   BALLAST_ENTER();
   if (device < 0 || device >= gpu.settings.devices) return cudaErrorInvalidValue;
+  const bool exclusive = gpu.settings.compute_mode == cudaComputeModeExclusiveProcess;
+  if (gpu.settings.compute_mode == cudaComputeModeProhibited || (exclusive && gpu.settings.held)) {
+    return cudaErrorDevicesUnavailable;
+  }
   current_device = device;
   return cudaSuccess;
 }

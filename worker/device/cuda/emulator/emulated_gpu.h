@@ -27,6 +27,9 @@ struct Settings {
   // The devices can reach each other's memory.
   bool connected = true;
   int driver_version = 13000;
+  cudaComputeMode compute_mode = cudaComputeModeDefault;
+  // Another process uses the GPUs.
+  bool held = false;
   int compute_major = 9;
   int compute_minor = 0;
   size_t memory_bytes = size_t{2} << 30;
