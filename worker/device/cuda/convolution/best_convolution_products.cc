@@ -4,6 +4,7 @@
 namespace ballast {
 
 std::unique_ptr<CudaConvolution> MakeBestConvolution(const ConvolutionParts& parts) {
+  WarnOfProducts("this worker was built with a CUDA toolkit without cuDNN 9");
   return MakeIm2colConvolution(parts.gemm, parts.memory);
 }
 

@@ -9,6 +9,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "worker/device/cuda/gemm/gemm.h"
 #include "worker/device/cuda/memory/half_copies.h"
 #include "worker/device/cuda/memory/memory_pool.h"
@@ -51,7 +53,11 @@ struct ConvolutionParts {
 // `gemm` and `memory` outlive it.
 std::unique_ptr<CudaConvolution> MakeIm2colConvolution(Gemm* gemm, MemoryPool* memory);
 
-// Uses cuDNN if the build and this machine have it, otherwise matrix products.
+// Uses cuDNN if the build and this machine have it, otherwise matrix products, with a warning.
 std::unique_ptr<CudaConvolution> MakeBestConvolution(const ConvolutionParts& parts);
+
+// Warns, once in a process, that convolutions are matrix products and what that costs. `why` is a sentence without its
+// full stop.
+void WarnOfProducts(absl::string_view why);
 
 }  // namespace ballast

@@ -463,4 +463,16 @@ absl::StatusOr<std::unique_ptr<CudaConvolution>> MakeCudnnConvolution(const Cudn
   return std::make_unique<CudnnConvolution>(cudnn, parts, handle, std::move(otherwise));
 }
 
+std::unique_ptr<CudaConvolution> MakeConvolutionWith(const absl::StatusOr<const Cudnn*>& cudnn,
+                                                     const ConvolutionParts& parts) {
+  absl::Status status = cudnn.status();
+  if (status.ok()) {
+    auto made = MakeCudnnConvolution(**cudnn, parts, MakeIm2colConvolution(parts.gemm, parts.memory));
+    if (made.ok()) return *std::move(made);
+    status = made.status();
+  }
+  WarnOfProducts(status.message());
+  return MakeIm2colConvolution(parts.gemm, parts.memory);
+}
+
 }  // namespace ballast

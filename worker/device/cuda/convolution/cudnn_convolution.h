@@ -14,4 +14,8 @@ namespace ballast {
 absl::StatusOr<std::unique_ptr<CudaConvolution>> MakeCudnnConvolution(const Cudnn& cudnn, const ConvolutionParts& parts,
                                                                       std::unique_ptr<CudaConvolution> otherwise);
 
+// Uses cuDNN if it was loaded and starts, otherwise matrix products, with a warning.
+std::unique_ptr<CudaConvolution> MakeConvolutionWith(const absl::StatusOr<const Cudnn*>& cudnn,
+                                                     const ConvolutionParts& parts);
+
 }  // namespace ballast

@@ -464,6 +464,22 @@ TEST_F(CudnnConvolutionTest, NoExamplesGiveFiltersNoGradient) {
   EXPECT_THAT(gradient, ElementsAre(0.0f, 0.0f, 0.0f, 0.0f));
 }
 
+TEST_F(CudnnConvolutionTest, WithoutCudnnProductsAreTakenWithOneWarning) {
+  const CudaOptions options;
+  const std::string name = "Emulated";
+  const ConvolutionParts parts = {gemm_.get(), memory_.get(), halves_.get(), options, name};
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(MakeConvolutionWith(&table_, parts)->Describe(), "cuDNN 9.19.0");
+  EXPECT_EQ(MakeConvolutionWith(absl::FailedPreconditionError("cuDNN not found"), parts)->Describe(),
+            "convolutions as products");
+  Cudnn broken = table_;
+  broken.Create = [](cudnnHandle_t*) { return CUDNN_STATUS_NOT_INITIALIZED; };
+  EXPECT_EQ(MakeConvolutionWith(&broken, parts)->Describe(), "convolutions as products");
+  EXPECT_EQ(
+      ::testing::internal::GetCapturedStderr(),
+      "warning: convolutions are computed as matrix products, which take more time and memory: cuDNN not found\n");
+}
+
 TEST_F(CudnnConvolutionTest, NamesItsVersion) { EXPECT_EQ(cudnn_->Describe(), "cuDNN 9.19.0"); }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <iostream>
 
 #include "worker/device/cuda/convolution/convolution.h"
 #include "worker/device/cuda/kernels/im2col.h"
@@ -120,6 +121,15 @@ class Im2colConvolution : public CudaConvolution {
 };
 
 }  // namespace
+
+void WarnOfProducts(absl::string_view why) {
+  static const bool warned = [&] {
+    std::cerr << "warning: convolutions are computed as matrix products, which take more time and memory: " << why
+              << std::endl;
+    return true;
+  }();
+  static_cast<void>(warned);
+}
 
 std::unique_ptr<CudaConvolution> MakeIm2colConvolution(Gemm* gemm, MemoryPool* memory) {
   return std::make_unique<Im2colConvolution>(gemm, memory);
