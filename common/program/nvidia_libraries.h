@@ -6,7 +6,7 @@
 
 #include "absl/types/span.h"
 
-// Where NVIDIA's shared libraries are searched for, in one place so that `ballast doctor` and the worker agree.
+// The search for NVIDIA's shared libraries, in one place so that `ballast doctor` and the worker agree.
 namespace ballast {
 
 // Directories to search after the loader's own: the toolkit's (empty: none), then those of PyTorch's wheels in the

@@ -56,6 +56,9 @@ class Device : public ImageOperations, public NormalizationOperations, public Ve
   // Zeroed memory for floats, or for elements of activation_type(). RESOURCE_EXHAUSTED if memory is short.
   virtual absl::StatusOr<std::unique_ptr<Buffer>> Allocate(int64_t floats) = 0;
   virtual absl::StatusOr<std::unique_ptr<Buffer>> AllocateActivations(int64_t elements) = 0;
+  // Allocates the workspace that convolutions of these shapes need, with up to `examples` examples. Other convolutions
+  // may allocate when they are issued. RESOURCE_EXHAUSTED if memory is short.
+  virtual absl::Status ReserveWorkspace(absl::Span<const ConvShape> shapes, int64_t examples) = 0;
   // Waits for the operations issued on `to` so far, then copies values to the elements from `offset` on, rounded if
   // those have 16 bits. The caller may reuse `values` on return. OUT_OF_RANGE past the end.
   virtual absl::Status Upload(absl::Span<const float> values, Buffer& to, int64_t offset) = 0;

@@ -174,7 +174,23 @@ absl::Status ModelBuffers::AllocateAll() {
   for (size_t i = 0; i < layout_.gradients.buffers.size(); ++i) {
     gradients_.push_back(allocate_activations(layout_.gradients.devices[i], most * layout_.gradients.buffers[i]));
   }
-  return status;
+  return status.ok() ? ReserveWorkspaces() : status;
+}
+
+absl::Status ModelBuffers::ReserveWorkspaces() {
+  for (size_t i = 0; i < layout_.devices.size(); ++i) {
+    std::vector<ConvShape> shapes;
+    for (const ChainNode& node : layout_.chain.nodes) {
+      if (node.layer == nullptr || node.device != i) continue;
+      if (const LayerTraits traits = node.layer->traits(); traits.convolution.has_value()) {
+        shapes.push_back(*traits.convolution);
+      }
+    }
+    if (shapes.empty()) continue;
+    const absl::Status status = device(i).ReserveWorkspace(shapes, layout_.max_batch);
+    if (!status.ok()) return Named(layout_.devices, i, status);
+  }
+  return absl::OkStatus();
 }
 
 void ModelBuffers::NextBatch() {

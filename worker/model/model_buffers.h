@@ -93,6 +93,8 @@ class ModelBuffers {
  private:
   explicit ModelBuffers(const Layout& layout) : layout_(layout) {}
   absl::Status AllocateAll();
+  // Call it last, because a device takes less workspace if less memory is left.
+  absl::Status ReserveWorkspaces();
   // Returns the memory that AllocateAll would allocate on a device if values were placed by `plan`.
   MemoryNeeds Needs(size_t device, const ValuePlan& plan) const;
   // Returns the error for too little memory.

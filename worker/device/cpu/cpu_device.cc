@@ -153,6 +153,8 @@ class CpuDevice : public Device {
     return buffer;
   }
 
+  absl::Status ReserveWorkspace(absl::Span<const ConvShape>, int64_t) override { return absl::OkStatus(); }
+
   absl::Status Upload(absl::Span<const float> values, Buffer& to, int64_t offset) override {
     if (absl::Status status = CheckRange(to, offset, values.size()); !status.ok()) return status;
     std::copy(values.begin(), values.end(), Data(to) + offset);

@@ -83,8 +83,8 @@ class CudaDevice : public Device {
 
   DeviceMemory Memory() const override {
     cudaSetDevice(queue_->gpu().index);
-    return {static_cast<int64_t>(queue_->memory().FreeBytes()), gemm_->workspace_bytes(),
-            queue_->staging().most_bytes()};
+    return {static_cast<int64_t>(queue_->memory().FreeBytes()),
+            gemm_->workspace_bytes() + convolution_->workspace_bytes(), queue_->staging().most_bytes()};
   }
 
   int64_t PeakBytes() const override {
@@ -104,6 +104,11 @@ class CudaDevice : public Device {
 
   absl::StatusOr<std::unique_ptr<Buffer>> AllocateActivations(int64_t elements) override {
     return Allocate(elements, activation_type_);
+  }
+
+  absl::Status ReserveWorkspace(absl::Span<const ConvShape> shapes, int64_t examples) override {
+    if (absl::Status status = queue_->Enter(); !status.ok()) return status;
+    return convolution_->Reserve(shapes, examples);
   }
 
   absl::Status Upload(absl::Span<const float> values, Buffer& to, int64_t offset) override {

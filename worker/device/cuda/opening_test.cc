@@ -186,6 +186,24 @@ TEST_F(CudaDeviceErrorTest, PeakIsThatOfTheOwnGpu) {
   EXPECT_EQ(other->PeakBytes(), 0);
 }
 
+// A window of 2 x 2 x 3 elements at each of 3 x 4 positions of 5 images.
+TEST_F(CudaDeviceErrorTest, WorkspaceOfConvolutionsIsReservedAndReported) {
+  const std::unique_ptr<Device> device = Open({}).value();
+  const ConvShape shape = {{4, 5, 3}, {2, 2}, 7};
+  ASSERT_TRUE(device->ReserveWorkspace({shape}, 5).ok());
+  EXPECT_EQ(device->Memory().workspace, 5 * 12 * 12 * 4);
+  const auto x = device->Allocate(5 * 60), filters = device->Allocate(7 * 12), y = device->Allocate(5 * 12 * 7);
+  const int64_t held = device->PeakBytes();
+  device->Convolve(shape, {x->get(), 5, 60}, **filters, nullptr, {y->get(), 5, 84});
+  ASSERT_TRUE(device->Synchronize().ok());
+  EXPECT_EQ(device->PeakBytes(), held);
+}
+
+TEST_F(CudaDeviceErrorTest, AWorkspaceThatDoesNotFitIsAnError) {
+  const std::unique_ptr<Device> device = Open({.memory_bytes = 1 << 10}).value();
+  EXPECT_EQ(device->ReserveWorkspace({{{4, 5, 3}, {2, 2}, 7}}, 5).code(), absl::StatusCode::kResourceExhausted);
+}
+
 TEST_F(CudaDeviceErrorTest, DescribesTheGpu) {
   const std::unique_ptr<Device> device = Open({.memory_bytes = size_t{3} << 30}).value();
   EXPECT_THAT(device->Describe(), StartsWith("cuda (Emulated, 3.0 GiB, compute capability 9.0, "));

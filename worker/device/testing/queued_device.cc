@@ -137,6 +137,9 @@ class QueuedCpuDevice : public QueuedDevice {
   DeviceMemory Memory() const override { return cpu_->Memory(); }
   int64_t PeakBytes() const override { return cpu_->PeakBytes(); }
   void ResetPeak() override { cpu_->ResetPeak(); }
+  absl::Status ReserveWorkspace(absl::Span<const ConvShape> shapes, int64_t examples) override {
+    return cpu_->ReserveWorkspace(shapes, examples);
+  }
 
   ElementType activation_type() const override { return cpu_->activation_type(); }
 

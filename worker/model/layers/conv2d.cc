@@ -22,7 +22,7 @@ class Conv2d : public Layer {
 
   ImageShape output() const override { return shape_.output(); }
 
-  LayerTraits traits() const override { return {}; }
+  LayerTraits traits() const override { return {.convolution = shape_}; }
 
   std::vector<Parameter> Parameters() const override {
     const Window& window = shape_.window;

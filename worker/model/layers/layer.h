@@ -62,6 +62,8 @@ struct LayerTraits {
   bool fuses_activation = false;
   // Set if the layer only applies this function to each element.
   std::optional<Activation> activation;
+  // Set if the layer is a convolution, for which a device reserves workspace.
+  std::optional<ConvShape> convolution;
   // Forward or Backward uses Buffer::host(), so only the CPU computes the layer.
   bool on_host = false;
 };

@@ -27,6 +27,10 @@ class CudaConvolution {
   virtual ~CudaConvolution() = default;
 
   virtual std::string Describe() const = 0;
+  // Takes the workspace for convolutions of these shapes with up to `examples` examples; see Device::ReserveWorkspace.
+  virtual absl::Status Reserve(absl::Span<const ConvShape> shapes, int64_t examples) = 0;
+  // GPU memory held for all convolutions, in bytes.
+  virtual int64_t workspace_bytes() const = 0;
   // From now on rounds operands to this precision, and may round results to it; sums stay float. FP32 at first.
   // Images have elements of any one type that fits the precision.
   virtual void SetPrecision(Precision precision) = 0;

@@ -18,6 +18,7 @@
 #include "worker/device/cuda/kernels/cast.h"
 #include "worker/device/cuda/library/algorithm_cache.h"
 #include "worker/device/cuda/memory/memory_pool.h"
+#include "worker/device/cuda/memory/workspace.h"
 #include "worker/device/cuda/stream/cuda_status.h"
 #include "worker/device/cuda/stream/stream_time.h"
 
@@ -119,6 +120,7 @@ class CudnnConvolution : public CudaConvolution {
       : cudnn_(cudnn),
         autotune_(parts.options.autotune),
         memory_(*parts.memory),
+        workspace_(parts.memory),
         halves_(*parts.halves),
         handle_(handle, cudnn.Destroy),
         otherwise_(std::move(otherwise)),
@@ -128,6 +130,26 @@ class CudnnConvolution : public CudaConvolution {
     const size_t version = cudnn_.GetVersion();
     return absl::StrCat("cuDNN ", version / 10000, ".", version / 100 % 100, ".", version % 100);
   }
+
+  absl::Status Reserve(absl::Span<const ConvShape> shapes, int64_t examples) override {
+    // The other half is for the 16-bit copies and results of a step.
+    const size_t limit = std::min(kMaxWorkspaceBytes, memory_.FreeBytes() / 2);
+    size_t most = 0;
+    for (const ConvShape& shape : shapes) {
+      for (const Direction direction : {Direction::kForward, Direction::kBackwardData, Direction::kBackwardFilters}) {
+        const Call call = {direction, shape, examples, {}, {}, {}};
+        if (!Counts(call)) continue;
+        const absl::StatusOr<Plan> plan = Describe(call);
+        if (!plan.ok()) return plan.status();
+        for (const Algorithm& algorithm : Suggest(direction, *plan)) {
+          if (algorithm.workspace_bytes <= limit) most = std::max(most, algorithm.workspace_bytes);
+        }
+      }
+    }
+    return workspace_.Reserve(static_cast<int64_t>(most));
+  }
+
+  int64_t workspace_bytes() const override { return workspace_.held_bytes() + otherwise_->workspace_bytes(); }
 
   void SetPrecision(Precision precision) override {
     precision_ = precision;
@@ -252,7 +274,7 @@ class CudnnConvolution : public CudaConvolution {
       if (plan->algorithm.has_value() && Issue(call.direction, *plan, *plan->algorithm, operands).ok()) return plan;
       plan->algorithm.reset();
     }
-    const std::vector<Algorithm> candidates = Suggest(call.direction, *plan);
+    const std::vector<Algorithm> candidates = Fitting(Suggest(call.direction, *plan));
     if (!autotune_) {
       const auto works = std::find_if(candidates.begin(), candidates.end(), [&](const Algorithm& algorithm) {
         return Issue(call.direction, *plan, algorithm, operands).ok();
@@ -328,10 +350,24 @@ class CudnnConvolution : public CudaConvolution {
     if (number < 0 || math < 0 || !Allowed(&algorithm.math)) return std::nullopt;
     if (cudnn_.SetConvolutionMathType(plan.convolution.get(), algorithm.math) != CUDNN_STATUS_SUCCESS ||
         WorkspaceSize(direction, plan, &algorithm) != CUDNN_STATUS_SUCCESS ||
-        algorithm.workspace_bytes > kMaxWorkspaceBytes) {
+        algorithm.workspace_bytes > kMaxWorkspaceBytes || !Fits(algorithm)) {
       return std::nullopt;
     }
     return algorithm;
+  }
+
+  // Returns whether the algorithm needs no more than what is reserved, if anything is.
+  bool Fits(const Algorithm& algorithm) const {
+    return workspace_.size() == 0 || static_cast<int64_t>(algorithm.workspace_bytes) <= workspace_.size();
+  }
+
+  // The algorithms that fit; all if none does, because the shape may not have been reserved for.
+  std::vector<Algorithm> Fitting(const std::vector<Algorithm>& algorithms) const {
+    std::vector<Algorithm> fitting;
+    for (const Algorithm& algorithm : algorithms) {
+      if (Fits(algorithm)) fitting.push_back(algorithm);
+    }
+    return fitting.empty() ? algorithms : fitting;
   }
 
   // Returns whether this precision allows the math type: no tensor cores for FP32, and never a math type that
@@ -405,7 +441,7 @@ class CudnnConvolution : public CudaConvolution {
     absl::Status status =
         ToStatus(cudnn_.SetConvolutionMathType(plan.convolution.get(), algorithm.math), "cudnnSetConvolutionMathType");
     if (!status.ok()) return status;
-    absl::StatusOr<Scratch> workspace = Scratch::Make(&memory_, static_cast<int64_t>(algorithm.workspace_bytes));
+    absl::StatusOr<Workspace::Piece> workspace = workspace_.Take(static_cast<int64_t>(algorithm.workspace_bytes));
     if (!workspace.ok()) return workspace.status();
     const float alpha = 1.0f, beta = 0.0f;
     cudnnTensorStruct *const x = plan.images.get(), *const y = plan.outputs.get();
@@ -415,12 +451,12 @@ class CudnnConvolution : public CudaConvolution {
         return ToStatus(
             cudnn_.ConvolutionForward(handle_.get(), &alpha, x, operands.first, filters, operands.second,
                                       plan.convolution.get(), static_cast<cudnnConvolutionFwdAlgo_t>(algorithm.number),
-                                      workspace->bytes(), algorithm.workspace_bytes, &beta, y, operands.result),
+                                      workspace->memory, algorithm.workspace_bytes, &beta, y, operands.result),
             "cudnnConvolutionForward");
       case Direction::kBackwardData:
         return ToStatus(cudnn_.ConvolutionBackwardData(
                             handle_.get(), &alpha, filters, operands.first, y, operands.second, plan.convolution.get(),
-                            static_cast<cudnnConvolutionBwdDataAlgo_t>(algorithm.number), workspace->bytes(),
+                            static_cast<cudnnConvolutionBwdDataAlgo_t>(algorithm.number), workspace->memory,
                             algorithm.workspace_bytes, &beta, x, operands.result),
                         "cudnnConvolutionBackwardData");
       case Direction::kBackwardFilters:
@@ -428,7 +464,7 @@ class CudnnConvolution : public CudaConvolution {
     }
     return ToStatus(cudnn_.ConvolutionBackwardFilter(
                         handle_.get(), &alpha, x, operands.first, y, operands.second, plan.convolution.get(),
-                        static_cast<cudnnConvolutionBwdFilterAlgo_t>(algorithm.number), workspace->bytes(),
+                        static_cast<cudnnConvolutionBwdFilterAlgo_t>(algorithm.number), workspace->memory,
                         algorithm.workspace_bytes, &beta, filters, operands.result),
                     "cudnnConvolutionBackwardFilter");
   }
@@ -443,6 +479,7 @@ class CudnnConvolution : public CudaConvolution {
   const bool autotune_;
   Precision precision_ = Precision::kFp32;
   MemoryPool& memory_;
+  Workspace workspace_;
   HalfCopies& halves_;
   const Owned<cudnnContext> handle_;
   const std::unique_ptr<CudaConvolution> otherwise_;

@@ -252,9 +252,9 @@ Cudnn MakeFakeTable() {
 
 class CudnnConvolutionTest : public ::testing::Test {
  protected:
-  CudnnConvolutionTest() {
+  explicit CudnnConvolutionTest(const emulator::Settings& settings = {}) {
     fake = {};
-    emulator::Reset({});
+    emulator::Reset(settings);
     stream_ = *MakeStream();
     memory_ = std::make_unique<MemoryPool>(*MemoryPool::Create(0, stream_.get()));
     halves_ = std::make_unique<HalfCopies>(memory_.get());
@@ -398,6 +398,49 @@ TEST_F(CudnnConvolutionTest, TakesTheFastestOfThoseThatGiveTheSameBits) {
   EXPECT_TRUE(Forward().ok());
   EXPECT_THAT(fake.ran, ElementsAre(2));
   EXPECT_EQ(fake.suggested, 1);
+}
+
+TEST_F(CudnnConvolutionTest, ReservesOnceWhatItsAlgorithmsNeed) {
+  cudnn_->SetPrecision(Precision::kTf32);
+  fake.algorithms = {{1, CUDNN_DETERMINISTIC, 64},
+                     {2, CUDNN_DETERMINISTIC, 4096},
+                     {3, CUDNN_NON_DETERMINISTIC, 8192},
+                     {4, CUDNN_DETERMINISTIC, size_t{513} << 20}};
+  ASSERT_TRUE(cudnn_->Reserve({{{3, 3, 1}, {2, 2}, 1}, kShapes[0]}, 8).ok());
+  EXPECT_EQ(cudnn_->workspace_bytes(), 4096);
+  const size_t held = emulator::Count().device_bytes;
+  EXPECT_TRUE(Forward().ok());
+  EXPECT_THAT(fake.ran, ::testing::IsSupersetOf({1, 2}));
+  EXPECT_EQ(emulator::Count().device_bytes, held);
+  EXPECT_EQ(cudnn_->workspace_bytes(), 4096);
+}
+
+class SmallGpuTest : public CudnnConvolutionTest {
+ protected:
+  SmallGpuTest() : CudnnConvolutionTest({.memory_bytes = 1 << 20}) {}
+};
+
+TEST_F(SmallGpuTest, ReservesAtMostHalfOfTheFreeMemory) {
+  fake.algorithms = {{1, CUDNN_DETERMINISTIC, 512 << 10, CUDNN_FMA_MATH},
+                     {2, CUDNN_DETERMINISTIC, (512 << 10) + 1, CUDNN_FMA_MATH}};
+  ASSERT_TRUE(cudnn_->Reserve({kShapes[0]}, 1).ok());
+  EXPECT_EQ(cudnn_->workspace_bytes(), 512 << 10);
+}
+
+TEST_F(CudnnConvolutionTest, AlgorithmsThatNeedMoreThanIsReservedAreLeftOut) {
+  cudnn_->SetPrecision(Precision::kTf32);
+  ASSERT_TRUE(cudnn_->Reserve({kShapes[0]}, 1).ok());
+  fake.algorithms = {{1, CUDNN_DETERMINISTIC, 64, CUDNN_TENSOR_OP_MATH, 2.0f},
+                     {2, CUDNN_DETERMINISTIC, 65, CUDNN_TENSOR_OP_MATH, 1.0f}};
+  EXPECT_TRUE(Forward().ok());
+  EXPECT_THAT(fake.ran, ::testing::Each(1));
+}
+
+TEST_F(CudnnConvolutionTest, AShapeWhoseAlgorithmsAllNeedMoreStillUsesThem) {
+  ASSERT_TRUE(cudnn_->Reserve({kShapes[0]}, 1).ok());
+  fake.algorithms = {{2, CUDNN_DETERMINISTIC, 65, CUDNN_FMA_MATH}};
+  EXPECT_TRUE(Forward().ok());
+  EXPECT_FALSE(fake.ran.empty());
 }
 
 TEST_F(CudnnConvolutionTest, WithoutAutotuningTakesTheFirstThatWorks) {

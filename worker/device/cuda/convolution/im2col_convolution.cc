@@ -6,6 +6,7 @@
 #include "worker/device/cuda/kernels/im2col.h"
 #include "worker/device/cuda/kernels/vector.h"
 #include "worker/device/cuda/memory/memory_pool.h"
+#include "worker/device/cuda/memory/workspace.h"
 #include "worker/device/cuda/stream/cuda_status.h"
 
 namespace ballast {
@@ -16,12 +17,24 @@ constexpr int64_t kWindowElements = int64_t{64} << 20;
 
 class Im2colConvolution : public CudaConvolution {
  public:
-  Im2colConvolution(Gemm* gemm, MemoryPool* memory) : gemm_(*gemm), memory_(*memory) {}
+  Im2colConvolution(Gemm* gemm, MemoryPool* memory) : gemm_(*gemm), workspace_(memory) {}
 
   std::string Describe() const override { return "convolutions as products"; }
 
+  absl::Status Reserve(absl::Span<const ConvShape> shapes, int64_t examples) override {
+    int64_t most = 0;
+    for (const ConvShape& shape : shapes) most = std::max(most, WindowBytes(shape, examples, type_));
+    return workspace_.Reserve(most);
+  }
+
+  int64_t workspace_bytes() const override { return workspace_.held_bytes(); }
+
   // The Gemm's precision applies.
-  void SetPrecision(Precision) override {}
+  void SetPrecision(Precision precision) override {
+    type_ = precision == Precision::kBf16   ? ElementType::kBf16
+            : precision == Precision::kFp16 ? ElementType::kFp16
+                                            : ElementType::kFp32;
+  }
 
   // y [positions, filters] = windows [positions, filter_elements] filters^T.
   absl::Status Forward(cudaStream_t stream, const ConvShape& shape, int64_t examples, ConstElements x,
@@ -100,24 +113,35 @@ class Im2colConvolution : public CudaConvolution {
     return ConstElements(windows);
   }
 
+  // Number of images whose windows are expanded at once.
+  static int64_t GroupOf(const ConvShape& shape, int64_t examples) {
+    const int64_t image = shape.output().pixels() * shape.filter_elements();
+    return std::min(examples, std::max<int64_t>(kWindowElements / image, 1));
+  }
+
+  static int64_t WindowBytes(const ConvShape& shape, int64_t examples, ElementType type) {
+    if (SeesImagesAsTheyAre(shape)) return 0;
+    return GroupOf(shape, examples) * shape.output().pixels() * shape.filter_elements() * BytesOf(type);
+  }
+
   // Calls work(first example, number of examples, memory for their windows, of `type`).
   template <typename Work>
   absl::Status ForEachGroup(const ConvShape& shape, int64_t examples, ElementType type, Work work) {
     if (examples == 0) return absl::OkStatus();
-    const int64_t image = shape.output().pixels() * shape.filter_elements();
-    const int64_t group = std::min(examples, std::max<int64_t>(kWindowElements / image, 1));
-    const int64_t bytes = SeesImagesAsTheyAre(shape) ? 1 : group * image * BytesOf(type);
-    absl::StatusOr<Scratch> windows = Scratch::Make(&memory_, bytes);
+    const int64_t group = GroupOf(shape, examples);
+    absl::StatusOr<Workspace::Piece> windows = workspace_.Take(WindowBytes(shape, examples, type));
     if (!windows.ok()) return windows.status();
     for (int64_t first = 0; first < examples; first += group) {
-      absl::Status status = work(first, std::min(group, examples - first), Elements(windows->bytes(), type));
+      absl::Status status = work(first, std::min(group, examples - first), Elements(windows->memory, type));
       if (!status.ok()) return status;
     }
     return absl::OkStatus();
   }
 
   Gemm& gemm_;
-  MemoryPool& memory_;
+  Workspace workspace_;
+  // Type of activations.
+  ElementType type_ = ElementType::kFp32;
 };
 
 }  // namespace
