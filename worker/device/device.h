@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "worker/device/device_types.h"
+#include "worker/device/host_memory.h"
 #include "worker/device/image_operations.h"
 #include "worker/device/normalization_operations.h"
 #include "worker/device/segment.h"
@@ -59,6 +60,9 @@ class Device : public ImageOperations, public NormalizationOperations, public Ve
   // Allocates the workspace that convolutions of these shapes need, with up to `examples` examples. Other convolutions
   // may allocate when they are issued. RESOURCE_EXHAUSTED if memory is short.
   virtual absl::Status ReserveWorkspace(absl::Span<const ConvShape> shapes, int64_t examples) = 0;
+  // Zeroed host memory, which the device must outlive. Copies of floats between it and this device are the fastest if
+  // the device pins it; it does so up to a limit of its own.
+  virtual std::unique_ptr<HostMemory> AllocateHost(int64_t floats) = 0;
   // Waits for the operations issued on `to` so far, then copies values to the elements from `offset` on, rounded if
   // those have 16 bits. The caller may reuse `values` on return. OUT_OF_RANGE past the end.
   virtual absl::Status Upload(absl::Span<const float> values, Buffer& to, int64_t offset) = 0;

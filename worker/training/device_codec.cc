@@ -54,8 +54,8 @@ absl::Status DeviceCodec::MakeRoom(size_t index) {
                      "\", want codec fp32 or a smaller batch: ", memory.status().message()));
   }
   rooms_[index].device = *std::move(memory);
-  if (encodes) rooms_[index].gradient.resize(places);
-  if (decodes) rooms_[index].values.resize(places);
+  if (encodes) rooms_[index].gradient = on.device->AllocateHost(places);
+  if (decodes) rooms_[index].values = on.device->AllocateHost(places);
   return absl::OkStatus();
 }
 
@@ -64,15 +64,15 @@ size_t DeviceCodec::EncodedBytes(size_t index) const {
 }
 
 EncodedElements<const char> DeviceCodec::gradient(size_t index) const {
-  const std::vector<float>& places = rooms_[index].gradient;
-  if (places.empty()) return {};
-  return {EncodingOf(*gradients_), {reinterpret_cast<const char*>(places.data()), EncodedBytes(index)}};
+  HostMemory* const places = rooms_[index].gradient.get();
+  if (places == nullptr) return {};
+  return {EncodingOf(*gradients_), {reinterpret_cast<const char*>(places->values().data()), EncodedBytes(index)}};
 }
 
 EncodedElements<char> DeviceCodec::values(size_t index) {
-  std::vector<float>& places = rooms_[index].values;
-  if (places.empty()) return {};
-  return {EncodingOf(*values_), {reinterpret_cast<char*>(places.data()), EncodedBytes(index)}};
+  HostMemory* const places = rooms_[index].values.get();
+  if (places == nullptr) return {};
+  return {EncodingOf(*values_), {reinterpret_cast<char*>(places->values().data()), EncodedBytes(index)}};
 }
 
 void DeviceCodec::Encode(size_t index) {
@@ -85,7 +85,7 @@ absl::Status DeviceCodec::Download(size_t index) {
                            EncodedBytes(index));
   Room& room = rooms_[index];
   const NamedDevice on = model_.DeviceGradient(index).on;
-  return Named(on, on.device->Download(*room.device, 0, absl::MakeSpan(room.gradient)));
+  return Named(on, on.device->Download(*room.device, 0, room.gradient->values()));
 }
 
 absl::Status DeviceCodec::Upload(size_t index) {
@@ -93,7 +93,7 @@ absl::Status DeviceCodec::Upload(size_t index) {
                            EncodedBytes(index));
   const Room& room = rooms_[index];
   const NamedDevice on = model_.DeviceGradient(index).on;
-  return Named(on, on.device->Upload(room.values, *room.device, 0));
+  return Named(on, on.device->Upload(room.values->values(), *room.device, 0));
 }
 
 void DeviceCodec::Decode(size_t index) {
@@ -108,9 +108,21 @@ int64_t DeviceCodec::DeviceBytes() const {
 }
 
 int64_t DeviceCodec::HostBytes() const {
-  int64_t floats = 0;
-  for (const Room& room : rooms_) floats += room.gradient.size() + room.values.size();
-  return floats * static_cast<int64_t>(sizeof(float));
+  return SumBytes([](const HostMemory&) { return true; });
+}
+
+int64_t DeviceCodec::PinnedBytes() const {
+  return SumBytes([](const HostMemory& memory) { return memory.pinned(); });
+}
+
+int64_t DeviceCodec::SumBytes(absl::FunctionRef<bool(const HostMemory&)> counts) const {
+  int64_t bytes = 0;
+  for (const Room& room : rooms_) {
+    for (HostMemory* const memory : {room.gradient.get(), room.values.get()}) {
+      if (memory != nullptr && counts(*memory)) bytes += memory->values().size() * static_cast<int64_t>(sizeof(float));
+    }
+  }
+  return bytes;
 }
 
 }  // namespace ballast

@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "ballast/v1/tensor.pb.h"
@@ -42,19 +43,23 @@ class DeviceCodec {
 
   int64_t DeviceBytes() const;
   int64_t HostBytes() const;
+  // The part of HostBytes that is pinned.
+  int64_t PinnedBytes() const;
 
  private:
   // Buffers for one tensor's encoded elements, two per float.
   struct Room {
     std::unique_ptr<Buffer> device;
-    std::vector<float> gradient;
-    std::vector<float> values;
+    // Null for a direction that this codec does not handle.
+    std::unique_ptr<HostMemory> gradient;
+    std::unique_ptr<HostMemory> values;
   };
 
   DeviceCodec(TrainableModel* model, TimelineRecorder* timeline) : model_(*model), timeline_(timeline) {}
 
   absl::Status MakeRoom(size_t index);
   size_t EncodedBytes(size_t index) const;
+  int64_t SumBytes(absl::FunctionRef<bool(const HostMemory&)> counts) const;
 
   TrainableModel& model_;
   TimelineRecorder* const timeline_;

@@ -44,20 +44,23 @@ ParameterExchange::ParameterExchange(TrainableModel* model, Client* client, cons
     const std::string& name = model->parameters()[parameters.first].name;
     group.layer = name.substr(0, name.rfind('/'));
     for (size_t i = parameters.first; i < parameters.first + parameters.count; ++i) {
-      const size_t elements = model->parameters()[i].elements;
+      const int64_t elements = model->parameters()[i].elements;
+      Device& device = *model->DeviceGradient(i).on.device;
       TensorGradient& gradient = group.gradients.emplace_back();
       gradient.tensor_id = i;
       gradient.values = model->HostGradient(i);
       if (options.codec != nullptr) gradient.encoded = options.codec->gradient(i);
       if (gradient.values.empty() && gradient.encoded.empty()) {
-        gradient.values = group.gradient_buffers.emplace_back(elements);
+        const auto& memory = group.gradient_buffers.emplace_back(device.AllocateHost(elements));
+        gradient.values = memory->values();
       }
       TensorValues& values = group.values.emplace_back();
       values.tensor_id = i;
       values.values = model->HostParameter(i);
       if (options.codec != nullptr) values.encoded = options.codec->values(i);
       if (values.values.empty() && values.encoded.empty()) {
-        values.values = absl::MakeSpan(group.value_buffers.emplace_back(elements));
+        const auto& memory = group.value_buffers.emplace_back(device.AllocateHost(elements));
+        values.values = memory->values();
       }
     }
     group.accumulators.resize(parameters.count);
@@ -248,7 +251,7 @@ absl::Status ParameterExchange::FetchGradients(Group& group) {
     if (!group.gradients[i].encoded.empty()) {
       status = options_.codec->Download(index);
     } else if (!group.gradient_buffers.empty()) {
-      status = model_->GetGradient(index, absl::MakeSpan(group.gradient_buffers[i]));
+      status = model_->GetGradient(index, group.gradient_buffers[i]->values());
     }
     if (!status.ok()) return status;
   }
@@ -358,11 +361,24 @@ int64_t ParameterExchange::StagingBytes() const {
   const int64_t copies = (local || options_.accumulate_batches > 1 ? 1 : 0) + (local ? 1 : 0);
   int64_t floats = 0;
   for (const Group& group : groups_) {
-    for (const std::vector<float>& buffer : group.value_buffers) floats += buffer.size();
-    for (const std::vector<float>& buffer : group.gradient_buffers) floats += buffer.size();
+    for (const auto* buffers : {&group.value_buffers, &group.gradient_buffers}) {
+      for (const std::unique_ptr<HostMemory>& buffer : *buffers) floats += buffer->values().size();
+    }
     for (const TensorValues& values : group.values) floats += copies * model_->parameters()[values.tensor_id].elements;
   }
   const int64_t encoded = options_.codec == nullptr ? 0 : options_.codec->HostBytes();
+  return floats * static_cast<int64_t>(sizeof(float)) + encoded;
+}
+
+int64_t ParameterExchange::PinnedBytes() const {
+  int64_t floats = 0;
+  for (const Group& group : groups_) {
+    for (const auto* buffers : {&group.value_buffers, &group.gradient_buffers}) {
+      for (const std::unique_ptr<HostMemory>& buffer : *buffers)
+        floats += buffer->pinned() ? buffer->values().size() : 0;
+    }
+  }
+  const int64_t encoded = options_.codec == nullptr ? 0 : options_.codec->PinnedBytes();
   return floats * static_cast<int64_t>(sizeof(float)) + encoded;
 }
 

@@ -116,6 +116,8 @@ class ParameterExchange : public StepHooks {
 
   // Host memory that the exchange and its codec hold in addition to the model's, in bytes.
   int64_t StagingBytes() const;
+  // The part of it that is pinned.
+  int64_t PinnedBytes() const;
 
  private:
   // The current batch, as every group needs to know it.
@@ -142,8 +144,8 @@ class ParameterExchange : public StepHooks {
     std::string layer;
     std::vector<TensorGradient> gradients;
     std::vector<TensorValues> values;
-    std::vector<std::vector<float>> value_buffers;
-    std::vector<std::vector<float>> gradient_buffers;
+    std::vector<std::unique_ptr<HostMemory>> value_buffers;
+    std::vector<std::unique_ptr<HostMemory>> gradient_buffers;
     // One per parameter; used if a push is made from several batches.
     std::vector<GradientAccumulator> accumulators;
     // The batch as of its task in the pipeline.

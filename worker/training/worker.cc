@@ -235,6 +235,7 @@ absl::Status Worker::Train() {
                               .timeline = timeline_.get()});
   MemoryBytes memory = resources_->model->Memory();
   memory.staging += exchange.StagingBytes();
+  memory.pinned += exchange.PinnedBytes();
   memory.gradients += resources_->codec->DeviceBytes();
   std::cerr << "memory " << MemoryText(memory) << std::endl;
   const TableSchema* const table = resources_->train->schema();

@@ -153,6 +153,8 @@ class CpuDevice : public Device {
     return buffer;
   }
 
+  std::unique_ptr<HostMemory> AllocateHost(int64_t floats) override { return std::make_unique<UnpinnedMemory>(floats); }
+
   absl::Status ReserveWorkspace(absl::Span<const ConvShape>, int64_t) override { return absl::OkStatus(); }
 
   absl::Status Upload(absl::Span<const float> values, Buffer& to, int64_t offset) override {

@@ -106,6 +106,11 @@ class CudaDevice : public Device {
     return Allocate(elements, activation_type_);
   }
 
+  std::unique_ptr<HostMemory> AllocateHost(int64_t floats) override {
+    if (!queue_->Enter().ok()) return std::make_unique<UnpinnedMemory>(floats);
+    return queue_->pinned().Allocate(floats);
+  }
+
   absl::Status ReserveWorkspace(absl::Span<const ConvShape> shapes, int64_t examples) override {
     if (absl::Status status = queue_->Enter(); !status.ok()) return status;
     return convolution_->Reserve(shapes, examples);

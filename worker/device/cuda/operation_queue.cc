@@ -38,7 +38,8 @@ OperationQueue::OperationQueue(Gpu gpu, std::unique_ptr<StreamOrder> order, Memo
       memory_(std::make_unique<MemoryPool>(std::move(memory))),
       halves_(std::make_unique<HalfCopies>(memory_.get())),
       staging_(std::make_unique<StagingPool>(kPieceFloats, kMaxPieces)),
-      copies_(order_.get(), staging_.get()),
+      pinned_(std::make_unique<PinnedHost>()),
+      copies_(order_.get(), staging_.get(), pinned_.get()),
       peers_(gpu_.index),
       graphs_(order_.get(), memory_.get(), halves_.get(), graphs) {}
 

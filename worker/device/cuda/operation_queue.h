@@ -20,6 +20,7 @@
 #include "worker/device/cuda/memory/host_copies.h"
 #include "worker/device/cuda/memory/memory_pool.h"
 #include "worker/device/cuda/memory/peer_access.h"
+#include "worker/device/cuda/memory/pinned_host.h"
 #include "worker/device/cuda/operands.h"
 #include "worker/device/cuda/segment_graphs.h"
 #include "worker/device/cuda/stream/cuda_status.h"
@@ -47,6 +48,7 @@ class OperationQueue {
   StagingPool& staging() const { return *staging_; }
   HostCopies& copies() { return copies_; }
   PeerAccess& peers() { return peers_; }
+  PinnedHost& pinned() { return *pinned_; }
   SegmentGraphs& graphs() { return graphs_; }
 
   // Issues an operation that reads and writes these buffers; some may be null. `launch` takes the stream and returns
@@ -106,6 +108,7 @@ class OperationQueue {
   const std::unique_ptr<MemoryPool> memory_;
   const std::unique_ptr<HalfCopies> halves_;
   const std::unique_ptr<StagingPool> staging_;
+  const std::unique_ptr<PinnedHost> pinned_;
   HostCopies copies_;
   PeerAccess peers_;
   SegmentGraphs graphs_;

@@ -145,6 +145,8 @@ class QueuedCpuDevice : public QueuedDevice {
 
   absl::StatusOr<std::unique_ptr<Buffer>> AllocateActivations(int64_t elements) override { return Allocate(elements); }
 
+  std::unique_ptr<HostMemory> AllocateHost(int64_t floats) override { return cpu_->AllocateHost(floats); }
+
   absl::StatusOr<std::unique_ptr<Buffer>> Allocate(int64_t elements) override {
     absl::StatusOr<std::unique_ptr<Buffer>> memory = cpu_->Allocate(elements);
     if (!memory.ok()) return memory.status();

@@ -53,6 +53,7 @@ size_t HostCopies::PieceElements(ElementType type) const {
 
 absl::Status HostCopies::Upload(absl::Span<const float> values, const CudaBuffer& to, int64_t offset) {
   if (values.empty()) return absl::OkStatus();
+  if (to.type() == ElementType::kFp32 && pinned_.Contains(values)) return UploadPinned(values, to, offset);
   const cudaStream_t stream = order_.upload();
   absl::Status status = order_.BeforeUpload(to.use());
   const ElementType type = to.type();
@@ -74,8 +75,40 @@ absl::Status HostCopies::Upload(absl::Span<const float> values, const CudaBuffer
   return status;
 }
 
+absl::Status HostCopies::UploadPinned(absl::Span<const float> values, const CudaBuffer& to, int64_t offset) {
+  absl::StatusOr<Event> copied = MakeEvent();
+  if (!copied.ok()) return copied.status();
+  const cudaStream_t stream = order_.upload();
+  absl::Status status = order_.BeforeUpload(to.use());
+  if (status.ok()) {
+    status = CudaStatus(cudaMemcpyAsync(static_cast<float*>(to.data()) + offset, values.data(),
+                                        values.size() * sizeof(float), cudaMemcpyHostToDevice, stream),
+                        "cudaMemcpyAsync");
+  }
+  if (status.ok()) status = CudaStatus(cudaEventRecord(copied->get(), stream), "cudaEventRecord");
+  status.Update(order_.AfterUpload(to.use()));
+  if (!status.ok()) return status;
+  // The caller may change the values afterwards.
+  return CudaStatus(cudaEventSynchronize(copied->get()), "cudaEventSynchronize");
+}
+
+absl::Status HostCopies::DownloadPinned(const CudaBuffer& from, int64_t offset, absl::Span<float> values) {
+  absl::StatusOr<Event> copied = MakeEvent();
+  if (!copied.ok()) return copied.status();
+  const cudaStream_t stream = order_.download();
+  absl::Status status = order_.BeforeDownload(from.use());
+  if (!status.ok()) return status;
+  status = CudaStatus(cudaMemcpyAsync(values.data(), static_cast<const float*>(from.data()) + offset,
+                                      values.size() * sizeof(float), cudaMemcpyDeviceToHost, stream),
+                      "cudaMemcpyAsync");
+  if (status.ok()) status = CudaStatus(cudaEventRecord(copied->get(), stream), "cudaEventRecord");
+  if (!status.ok()) return status;
+  return CudaStatus(cudaEventSynchronize(copied->get()), "cudaEventSynchronize");
+}
+
 absl::Status HostCopies::Download(const CudaBuffer& from, int64_t offset, absl::Span<float> values) {
   if (values.empty()) return absl::OkStatus();
+  if (from.type() == ElementType::kFp32 && pinned_.Contains(values)) return DownloadPinned(from, offset, values);
   const cudaStream_t stream = order_.download();
   absl::Status status = order_.BeforeDownload(from.use());
   const ElementType type = from.type();

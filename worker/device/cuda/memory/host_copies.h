@@ -15,6 +15,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
 #include "worker/device/cuda/memory/cuda_buffer.h"
+#include "worker/device/cuda/memory/pinned_host.h"
 #include "worker/device/cuda/stream/cuda_status.h"
 #include "worker/device/cuda/stream/stream_order.h"
 
@@ -62,14 +63,16 @@ class StagingPool {
   std::deque<Piece*> free_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Copies between host floats and GPU memory, piece by piece through pinned memory: while the GPU moves one piece, the
-// host moves the next. If the GPU's elements have 16 bits, the host rounds and widens them, so that half the bytes
-// cross the bus. Ranges lie inside their buffers. Thread safety: safe; one upload to a buffer at a time, or any
-// number of downloads from it.
+// Copies between host floats and GPU memory. If the host's memory is pinned and both sides are floats, the GPU moves
+// them by itself; otherwise they go piece by piece through pinned memory: while the GPU moves one piece, the host moves
+// the next. If the GPU's elements have 16 bits, the host rounds and widens them, so that half the bytes cross the bus.
+// Ranges lie inside their buffers. Thread safety: safe; one upload to a buffer at a time, or any number of downloads
+// from it.
 class HostCopies {
  public:
-  // Both outlive this.
-  HostCopies(StreamOrder* order, StagingPool* staging) : order_(*order), staging_(*staging) {}
+  // All outlive this.
+  HostCopies(StreamOrder* order, StagingPool* staging, const PinnedHost* pinned)
+      : order_(*order), staging_(*staging), pinned_(*pinned) {}
 
   // Runs after the operations issued on `to` so far. On return `values` was read; the GPU may still be copying.
   absl::Status Upload(absl::Span<const float> values, const CudaBuffer& to, int64_t offset);
@@ -77,11 +80,15 @@ class HostCopies {
   absl::Status Download(const CudaBuffer& from, int64_t offset, absl::Span<float> values);
 
  private:
+  // Copies pinned floats, and waits for the copy.
+  absl::Status UploadPinned(absl::Span<const float> values, const CudaBuffer& to, int64_t offset);
+  absl::Status DownloadPinned(const CudaBuffer& from, int64_t offset, absl::Span<float> values);
   // Number of elements that fit into a piece.
   size_t PieceElements(ElementType type) const;
 
   StreamOrder& order_;
   StagingPool& staging_;
+  const PinnedHost& pinned_;
 };
 
 }  // namespace ballast
