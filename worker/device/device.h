@@ -68,6 +68,8 @@ class Device : public ImageOperations, public NormalizationOperations, public Ve
   virtual absl::Status Upload(absl::Span<const float> values, Buffer& to, int64_t offset) = 0;
   // Waits for the operations issued on `from` so far, then copies. OUT_OF_RANGE past the end.
   virtual absl::Status Download(const Buffer& from, int64_t offset, absl::Span<float> values) = 0;
+  // Downloads all of these, and waits for the device once if they are small.
+  virtual absl::Status DownloadAll(absl::Span<const HostCopy> copies) = 0;
   // y = x, a matrix of device `from` with as many elements, after all operations issued on both, without stopping at
   // the host. Returns false and does nothing if this device cannot reach that memory or the element types differ.
   // Operations that another thread issues on `from` meanwhile must not touch x.

@@ -31,6 +31,12 @@ struct Matrix {
   int64_t elements() const { return rows * columns; }
 };
 
+// A copy of a buffer's first elements to the host.
+struct HostCopy {
+  const Buffer* from = nullptr;
+  absl::Span<float> values;
+};
+
 struct Factor {
   Matrix matrix;
   bool transposed = false;

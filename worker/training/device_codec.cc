@@ -80,12 +80,9 @@ void DeviceCodec::Encode(size_t index) {
   gradient.on.device->Narrow(*gradients_, gradient.elements, *rooms_[index].device);
 }
 
-absl::Status DeviceCodec::Download(size_t index) {
-  const TimelineScope span(timeline_, TimelineRow::kCopies, "download", model_.parameters()[index].name,
-                           EncodedBytes(index));
-  Room& room = rooms_[index];
-  const NamedDevice on = model_.DeviceGradient(index).on;
-  return Named(on, on.device->Download(*room.device, 0, room.gradient->values()));
+HostCopy DeviceCodec::Encoded(size_t index) const {
+  const Room& room = rooms_[index];
+  return {room.device.get(), room.gradient->values()};
 }
 
 absl::Status DeviceCodec::Upload(size_t index) {

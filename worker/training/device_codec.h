@@ -22,7 +22,7 @@ namespace ballast {
 // gradients that the host cannot address, and such values if they are on one device; the client encodes the others.
 // Owns the buffers for encoded elements on the host, and one per tensor on the device, which serves both directions
 // because a gradient has left before values arrive. Thread safety: the training thread calls Encode and Decode, any
-// thread calls Download and Upload; one call at a time per tensor.
+// thread calls Encoded and Upload; one call at a time per tensor.
 class DeviceCodec {
  public:
   // `codec` is the job's, without the directions that the host needs in fp32. RESOURCE_EXHAUSTED if a device has too
@@ -34,9 +34,10 @@ class DeviceCodec {
   EncodedElements<const char> gradient(size_t index) const;
   EncodedElements<char> values(size_t index);
 
-  // Issues the encoding of the gradient into the device's buffer, which Download then copies to the host.
+  // Issues the encoding of the gradient into the device's buffer, which the copy returned by Encoded then brings to the
+  // host.
   void Encode(size_t index);
-  absl::Status Download(size_t index);
+  HostCopy Encoded(size_t index) const;
   // Copies `values` to the device's buffer, which Decode then issues to be decoded into the parameter.
   absl::Status Upload(size_t index);
   void Decode(size_t index);

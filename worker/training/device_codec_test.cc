@@ -55,7 +55,7 @@ TEST_F(DeviceCodecTest, GradientComesDownAsAPayloadOfItsEncoding) {
   ASSERT_TRUE(model_->GetGradient(2, absl::MakeSpan(&exact, 1)).ok());
   EXPECT_EQ(exact, 1 + 0x1p-8f);
   codec_->Encode(2);
-  ASSERT_TRUE(codec_->Download(2).ok());
+  ASSERT_TRUE(device_->DownloadAll({codec_->Encoded(2)}).ok());
   const EncodedElements<const char> gradient = codec_->gradient(2);
   EXPECT_EQ(gradient.encoding, v1::ENCODING_BF16);
   // 1: ties round to even.
@@ -99,7 +99,6 @@ TEST_F(DeviceCodecTest, HasRoomOnceOnTheDeviceAndForEachWayOnTheHost) {
 TEST_F(DeviceCodecTest, FailureOfACopyNamesTheDevice) {
   Open(Codec16(v1::ENCODING_BF16, v1::ENCODING_BF16));
   device_->Fail(absl::UnavailableError("the GPU is lost"));
-  EXPECT_EQ(codec_->Download(0), absl::UnavailableError("device cpu: the GPU is lost"));
   EXPECT_EQ(codec_->Upload(0), absl::UnavailableError("device cpu: the GPU is lost"));
 }
 

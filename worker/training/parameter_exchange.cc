@@ -64,6 +64,8 @@ ParameterExchange::ParameterExchange(TrainableModel* model, Client* client, cons
       }
     }
     group.accumulators.resize(parameters.count);
+    several_devices_ =
+        several_devices_ || model->DeviceGradient(0).on.device != model->DeviceGradient(parameters.first).on.device;
     groups_.push_back(std::move(group));
   }
   pipeline_ = TransferPipeline::Create(/*threaded=*/!model->waits_for_loss(), groups_.size(),
@@ -245,17 +247,24 @@ absl::StatusOr<TransferPipeline::Pushed> ParameterExchange::Collect(Group& group
 }
 
 absl::Status ParameterExchange::FetchGradients(Group& group) {
+  std::vector<HostCopy> copies;
   for (size_t i = 0; i < group.gradients.size(); ++i) {
     const size_t index = group.gradients[i].tensor_id;
-    absl::Status status;
     if (!group.gradients[i].encoded.empty()) {
-      status = options_.codec->Download(index);
+      copies.push_back(options_.codec->Encoded(index));
     } else if (!group.gradient_buffers.empty()) {
-      status = model_->GetGradient(index, group.gradient_buffers[i]->values());
+      copies.push_back({model_->DeviceGradient(index).elements.buffer, group.gradient_buffers[i]->values()});
     }
-    if (!status.ok()) return status;
   }
-  return absl::OkStatus();
+  if (copies.empty()) return absl::OkStatus();
+  uint64_t bytes = 0;
+  for (const HostCopy& copy : copies) bytes += copy.values.size() * sizeof(float);
+  const TimelineScope span(options_.timeline, TimelineRow::kCopies, "download", group.layer, bytes);
+  // A group is on one device.
+  const NamedDevice on = model_->DeviceGradient(group.gradients[0].tensor_id).on;
+  const absl::Status status = on.device->DownloadAll(copies);
+  if (status.ok() || (!several_devices_ && group.gradients[0].encoded.empty())) return status;
+  return absl::Status(status.code(), absl::StrCat("device ", on.name, ": ", status.message()));
 }
 
 absl::Status ParameterExchange::EndScaledBatch() {

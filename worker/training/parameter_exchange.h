@@ -183,6 +183,8 @@ class ParameterExchange : public StepHooks {
   Client* const client_;
   const Options options_;
   std::vector<Group> groups_;
+  // True if the groups are on different devices.
+  bool several_devices_ = false;
   std::optional<LossScaler> scaler_;
   GradientUnscaler unscaler_;
   CurrentBatch batch_;

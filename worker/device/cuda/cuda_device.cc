@@ -130,6 +130,14 @@ class CudaDevice : public Device {
     return queue_->Keep(queue_->copies().Download(Own(from), offset, values));
   }
 
+  absl::Status DownloadAll(absl::Span<const HostCopy> copies) override {
+    for (const HostCopy& copy : copies) {
+      if (absl::Status status = CheckRange(*copy.from, 0, copy.values.size()); !status.ok()) return status;
+    }
+    if (absl::Status status = queue_->Enter(); !status.ok()) return status;
+    return queue_->Keep(queue_->copies().DownloadAll(copies));
+  }
+
   bool CopyFrom(Device& from, Matrix x, Matrix y) override {
     OperationQueue* const other = QueueOf(from);
     // A copy between GPUs cannot convert elements; the codecs on the host can.

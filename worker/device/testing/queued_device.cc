@@ -167,6 +167,12 @@ class QueuedCpuDevice : public QueuedDevice {
     downloaded_ += status.ok() ? values.size() * sizeof(float) : 0;
     return status;
   }
+  absl::Status DownloadAll(absl::Span<const HostCopy> copies) override {
+    for (const HostCopy& copy : copies) {
+      if (absl::Status status = Download(*copy.from, 0, copy.values); !status.ok()) return status;
+    }
+    return absl::OkStatus();
+  }
   bool CopyFrom(Device&, Matrix, Matrix) override { return false; }
   absl::Status Synchronize() override {
     absl::MutexLock lock(&mutex_);

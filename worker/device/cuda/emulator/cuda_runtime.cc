@@ -349,6 +349,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   BALLAST_ENTER_WAITING();
+  ++gpu.counts.waits;
   if (event->queue != nullptr) RunUntil(*event->queue, event->position);
   return cudaSuccess;
 }

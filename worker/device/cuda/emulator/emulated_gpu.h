@@ -59,6 +59,8 @@ struct Counts {
   int graphs = 0;
   // Pieces of pinned host memory ever allocated.
   int host_allocations = 0;
+  // Waits of the host for events.
+  int waits = 0;
   // Copies between devices that ran: directly, or through the host.
   int direct_copies = 0;
   int staged_copies = 0;

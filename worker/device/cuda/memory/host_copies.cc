@@ -5,6 +5,7 @@
 #include <cstring>
 #include <deque>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
@@ -20,6 +21,17 @@ struct Part {
   StagingPool::Piece* piece;
   absl::Span<float> values;
 };
+
+// One of several downloads into one piece: where its elements are there.
+struct Packed {
+  const HostCopy* copy;
+  const char* elements;
+};
+
+// Distance between the elements of downloads into one piece: a line of the GPU's cache.
+constexpr size_t kPackedAlignment = 128;
+
+const CudaBuffer& Own(const Buffer& buffer) { return static_cast<const CudaBuffer&>(buffer); }
 
 // The codec of 16-bit elements, which have the wire's encoding.
 const Codec& CodecOf(ElementType type) {
@@ -143,6 +155,46 @@ absl::Status HostCopies::Download(const CudaBuffer& from, int64_t offset, absl::
     status.Update(staging_.GiveBack(part.piece, stream));
   }
   for (const Part& part : parts) staging_.GiveBack(part.piece, stream).IgnoreError();
+  return status;
+}
+
+absl::Status HostCopies::DownloadAll(absl::Span<const HostCopy> copies) {
+  absl::StatusOr<StagingPool::Piece*> taken = staging_.Take();
+  if (!taken.ok()) return taken.status();
+  StagingPool::Piece* const piece = *taken;
+  const cudaStream_t stream = order_.download();
+  std::vector<Packed> packed;
+  std::vector<const HostCopy*> apart;
+  absl::Status status;
+  char* next = static_cast<char*>(piece->memory.get());
+  size_t left = staging_.piece_floats() * sizeof(float);
+  for (const HostCopy& copy : copies) {
+    const CudaBuffer& from = Own(*copy.from);
+    const size_t bytes = copy.values.size() * BytesOf(from.type());
+    const size_t room = (bytes + kPackedAlignment - 1) / kPackedAlignment * kPackedAlignment;
+    if (copy.values.empty()) continue;
+    if (room > left || pinned_.Contains(copy.values)) {
+      apart.push_back(&copy);
+      continue;
+    }
+    status = order_.BeforeDownload(from.use());
+    if (status.ok()) {
+      status = CudaStatus(cudaMemcpyAsync(next, from.data(), bytes, cudaMemcpyDeviceToHost, stream), "cudaMemcpyAsync");
+    }
+    if (!status.ok()) break;
+    packed.push_back({&copy, next});
+    next += room;
+    left -= room;
+  }
+  if (status.ok()) status = CudaStatus(cudaEventRecord(piece->used.get(), stream), "cudaEventRecord");
+  if (status.ok()) status = CudaStatus(cudaEventSynchronize(piece->used.get()), "cudaEventSynchronize");
+  for (const Packed& each : packed) {
+    if (status.ok()) status = ToFloats(each.elements, Own(*each.copy->from).type(), each.copy->values);
+  }
+  status.Update(staging_.GiveBack(piece, stream));
+  for (const HostCopy* copy : apart) {
+    if (status.ok()) status = Download(Own(*copy->from), 0, copy->values);
+  }
   return status;
 }
 

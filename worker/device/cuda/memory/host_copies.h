@@ -78,6 +78,8 @@ class HostCopies {
   absl::Status Upload(absl::Span<const float> values, const CudaBuffer& to, int64_t offset);
   // Runs after the operations and uploads issued on `from` so far, and waits for the values.
   absl::Status Download(const CudaBuffer& from, int64_t offset, absl::Span<float> values);
+  // Downloads all; those that fit into one piece together take one wait.
+  absl::Status DownloadAll(absl::Span<const HostCopy> copies);
 
  private:
   // Copies pinned floats, and waits for the copy.

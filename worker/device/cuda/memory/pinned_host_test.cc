@@ -66,7 +66,7 @@ TEST_F(PinnedHostTest, MemoryThatCannotBePinnedIsOrdinary) {
   EXPECT_FALSE(host.Allocate(kFloats)->pinned());
   EXPECT_THAT(::testing::internal::GetCapturedStderr(),
               ::testing::HasSubstr("cudaHostAlloc: cudaErrorMemoryAllocation"));
-  // What failed does not count.
+  // The limit counts only memory that is pinned.
   EXPECT_TRUE(host.Allocate(kFloats)->pinned());
 }
 
@@ -136,6 +136,60 @@ TEST_P(PinnedCopyTest, AFailureIsReported) {
   const std::unique_ptr<Buffer> x = *device_->Allocate(4);
   emulator::FailCall("cudaMemcpyAsync", cudaErrorIllegalAddress, 0);
   EXPECT_EQ(device_->Download(*x, 0, memory_->values().first(4)).code(), absl::StatusCode::kInternal);
+}
+
+class DownloadAllTest : public PinnedCopyTest {};
+
+INSTANTIATE_TEST_SUITE_P(Schedules, DownloadAllTest,
+                         ::testing::Values(emulator::Schedule::kLate, emulator::Schedule::kAtOnce,
+                                           emulator::Schedule::kRandom));
+
+// One wait for the staging memory and one for the copies.
+TEST_P(DownloadAllTest, SmallBuffersTakeOneWait) {
+  ASSERT_TRUE(device_->SetPrecision(Precision::kFp16).ok());
+  const std::unique_ptr<Buffer> x = *device_->Allocate(3), y = *device_->AllocateActivations(5),
+                                z = *device_->Allocate(0);
+  device_->Fill(2, {x.get(), 1, 3});
+  device_->Fill(-1, {y.get(), 1, 5});
+  const int before = emulator::Count().waits;
+  std::vector<float> first(3), second(4), none;
+  ASSERT_TRUE(
+      device_
+          ->DownloadAll(
+              {{x.get(), absl::MakeSpan(first)}, {z.get(), absl::MakeSpan(none)}, {y.get(), absl::MakeSpan(second)}})
+          .ok());
+  EXPECT_THAT(first, Each(2.0f));
+  EXPECT_THAT(second, Each(-1.0f));
+  EXPECT_EQ(emulator::Count().waits, before + 2);
+  device_->Fill(3, {x.get(), 1, 3});
+  ASSERT_TRUE(device_->DownloadAll({{x.get(), absl::MakeSpan(first)}}).ok());
+  EXPECT_THAT(first, Each(3.0f));
+}
+
+// Pieces have 4 MiB.
+TEST_P(DownloadAllTest, WhatDoesNotFitBesideTheOthersComesAfterThem) {
+  const std::unique_ptr<Buffer> x = *device_->Allocate(600 << 10), y = *device_->Allocate(600 << 10),
+                                z = *device_->Allocate(1);
+  device_->Fill(1, {x.get(), 1, 600 << 10});
+  device_->Fill(2, {y.get(), 1, 600 << 10});
+  device_->Fill(3, {z.get(), 1, 1});
+  std::vector<float> first(600 << 10), second(600 << 10), third(1);
+  ASSERT_TRUE(
+      device_
+          ->DownloadAll(
+              {{x.get(), absl::MakeSpan(first)}, {y.get(), absl::MakeSpan(second)}, {z.get(), absl::MakeSpan(third)}})
+          .ok());
+  EXPECT_THAT(first, Each(1.0f));
+  EXPECT_THAT(second, Each(2.0f));
+  EXPECT_THAT(third, Each(3.0f));
+}
+
+TEST_P(DownloadAllTest, AFailureIsReportedAndReturnsTheStagingMemory) {
+  const std::unique_ptr<Buffer> x = *device_->Allocate(3);
+  std::vector<float> values(3), more(4);
+  EXPECT_EQ(device_->DownloadAll({{x.get(), absl::MakeSpan(more)}}).code(), absl::StatusCode::kOutOfRange);
+  emulator::FailCall("cudaMemcpyAsync", cudaErrorIllegalAddress, 0);
+  EXPECT_EQ(device_->DownloadAll({{x.get(), absl::MakeSpan(values)}}).code(), absl::StatusCode::kInternal);
 }
 
 }  // namespace
