@@ -96,6 +96,7 @@ TEST_P(EmulatedGpuTrainingTest, LearnsWhatTheCpuLearns) {
   EXPECT_NEAR(gpu["test_loss"].get<double>(), cpu["test_loss"].get<double>(), GetParam().tolerance);
   EXPECT_LE(LargestDifference("cpu", "cuda"), GetParam().tolerance);
   EXPECT_EQ(gpu["loss_scale"].is_null(), GetParam().precision != "fp16");
+  EXPECT_THAT(Read("cuda/logs/worker-0.log"), HasSubstr("memory of device 0: at most "));
 }
 
 INSTANTIATE_TEST_SUITE_P(, EmulatedGpuTrainingTest,

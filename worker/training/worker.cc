@@ -14,6 +14,7 @@
 #include "common/status/error_reason.h"
 #include "common/status/job_failure.h"
 #include "common/storage/file.h"
+#include "common/text/number_text.h"
 #include "common/trace/trace_file.h"
 #include "worker/data/batch_stream.h"
 #include "worker/training/parameter_exchange.h"
@@ -280,6 +281,12 @@ absl::Status Worker::Train() {
                      .interrupted = &interrupted_,
                      .timeline = timeline_.get()});
   absl::Status status = loop.Run();
+  if (status.ok() && !resources_->model->waits_for_loss()) {
+    for (const NamedDevice& each : resources_->devices.devices()) {
+      std::cerr << "memory of device " << each.name << ": at most " << BytesText(each.device->PeakBytes())
+                << " in use at once since the start" << std::endl;
+    }
+  }
   if (interrupted_) {
     batches.Cancel();
     // Transfers in flight are dropped, because the servers hold the result of training.
