@@ -150,7 +150,8 @@ TEST_F(EmulatedGpuTest, AGpuThatAnotherProcessFillsIsNamed) {
 }
 
 TEST_F(EmulatedGpuTest, AGpuThatAnotherProcessHasAloneIsNamed) {
-  ExpectRefused("exclusive=1", {"--device cuda: GPU 0, Emulated, cannot be opened: ", "use --device cpu"});
+  ExpectRefused("exclusive=1", {"--device cuda: GPU 0, Emulated, cannot be opened: ",
+                                "its compute mode is EXCLUSIVE_PROCESS", "use --device cpu"});
 }
 
 TEST_F(EmulatedGpuTest, AGpuWithTooLittleMemorySaysWhatWasAskedAndWhatIsFree) {

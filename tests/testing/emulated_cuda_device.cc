@@ -41,13 +41,16 @@ void Configure() {
   take("driver_version", &settings.driver_version);
   take("compute_major", &settings.compute_major);
   take("memory_bytes", &settings.memory_bytes);
-  emulator::Reset(settings);
   int64_t full = 0, exclusive = 0, lost_after = -1;
-  take("full", &full);
   take("exclusive", &exclusive);
+  if (exclusive != 0) {
+    settings.compute_mode = cudaComputeModeExclusiveProcess;
+    settings.held = true;
+  }
+  emulator::Reset(settings);
+  take("full", &full);
   take("lost_after", &lost_after);
   if (full != 0) emulator::FailCall("cudaStreamCreateWithFlags", cudaErrorMemoryAllocation, 0);
-  if (exclusive != 0) emulator::FailCall("cudaSetDevice", cudaErrorDevicesUnavailable, 0);
   if (lost_after >= 0) emulator::FailEverything(cudaErrorECCUncorrectable, static_cast<int>(lost_after));
   // With a misspelled word a test would check nothing.
   if (!words.empty()) std::abort();
