@@ -25,7 +25,7 @@ class StreamOrderTest : public ::testing::Test {
     order_ = *StreamOrder::Create();
     memory_ = std::make_unique<MemoryPool>(*MemoryPool::Create(0, order_->compute()));
     halves_ = std::make_unique<HalfCopies>(memory_.get());
-    copies_ = std::make_unique<HostCopies>(order_.get(), &staging_);
+    copies_ = std::make_unique<HostCopies>(order_.get(), &staging_, &pinned_);
   }
 
   std::unique_ptr<CudaBuffer> Make(int64_t size) {
@@ -60,6 +60,7 @@ class StreamOrderTest : public ::testing::Test {
   }
 
   StagingPool staging_;
+  PinnedHost pinned_;
   std::unique_ptr<StreamOrder> order_;
   std::unique_ptr<MemoryPool> memory_;
   std::unique_ptr<HalfCopies> halves_;
