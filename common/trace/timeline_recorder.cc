@@ -11,7 +11,7 @@
 namespace ballast {
 
 absl::string_view TimelineRowName(TimelineRow row) {
-  constexpr absl::string_view kNames[kTimelineRows] = {"steps", "compute", "copies", "push", "pull", "wait"};
+  constexpr absl::string_view kNames[kTimelineRows] = {"steps", "compute", "copies", "push", "pull", "wait", "gpu"};
   return kNames[static_cast<int>(row)];
 }
 

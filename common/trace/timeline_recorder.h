@@ -17,9 +17,10 @@
 
 namespace ballast {
 
-// Kinds of worker activity, each shown as one row, in this order.
-enum class TimelineRow { kSteps, kCompute, kCopies, kPush, kPull, kWait };
-inline constexpr int kTimelineRows = 6;
+// Kinds of worker activity, each shown as one row, in this order. kCompute is timed by the host, which for a GPU only
+// issues operations; kGpu is timed by the GPU.
+enum class TimelineRow { kSteps, kCompute, kCopies, kPush, kPull, kWait, kGpu };
+inline constexpr int kTimelineRows = 7;
 
 // Name as a viewer shows it: "compute".
 absl::string_view TimelineRowName(TimelineRow row);

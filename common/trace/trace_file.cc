@@ -47,12 +47,13 @@ std::string Metadata(absl::string_view what, uint32_t process, int thread, const
   return JsonLine(event);
 }
 
-// Events of one row: the names of its lanes, then its spans.
+// Events of one row: the names of its lanes, then its spans. A worker without a GPU has no row for one.
 std::vector<std::string> RowEvents(TimelineRow row, const TimelineRecorder::Recording& recording, uint32_t process,
                                    absl::Time origin) {
   std::vector<TimelineSpan> spans;
   std::copy_if(recording.spans.begin(), recording.spans.end(), std::back_inserter(spans),
                [&](const TimelineSpan& span) { return span.row == row; });
+  if (spans.empty() && row == TimelineRow::kGpu) return {};
   // If spans begin together, the longest comes first, because it contains the others.
   std::stable_sort(spans.begin(), spans.end(), [](const TimelineSpan& a, const TimelineSpan& b) {
     return a.begin != b.begin ? a.begin < b.begin : a.end > b.end;

@@ -72,6 +72,12 @@ TEST_F(TraceFileTest, ProcessIsNamedAfterTheWorkerAndEachRowHasItsName) {
   EXPECT_THAT(rows, ElementsAre("steps", "compute", "copies", "push", "pull", "wait"));
 }
 
+TEST_F(TraceFileTest, AGpuHasItsRowIfItWasTimed) {
+  Add(TimelineRow::kGpu, "forward fc", 110, 140);
+  Add(TimelineRow::kCompute, "forward fc", 100, 105);
+  EXPECT_THAT(Spans(Events()), ElementsAre("compute: forward fc 0.0+5.0", "gpu: forward fc 10.0+30.0"));
+}
+
 TEST_F(TraceFileTest, OverlappingSpansOfARowGetRowsOfTheirOwn) {
   Add(TimelineRow::kPush, "c", 0, 100);
   Add(TimelineRow::kPush, "b", 50, 150);

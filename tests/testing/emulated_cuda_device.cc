@@ -37,6 +37,7 @@ void Configure() {
     words.erase(found);
   };
   take("seed", &settings.seed);
+  take("timed", &settings.timed);
   take("devices", &settings.devices);
   take("driver_version", &settings.driver_version);
   take("compute_major", &settings.compute_major);

@@ -19,6 +19,8 @@
 
 namespace ballast {
 
+class TimelineRecorder;
+
 // Does the arithmetic of layers on matrices in its own memory. It knows no layer and no model.
 //
 // Activations and their gradients have elements of activation_type(). Parameters, their gradients, statistics, labels
@@ -82,6 +84,9 @@ class Device : public ImageOperations, public NormalizationOperations, public Ve
   // Issues the operations of `segment`: calls `issue` once or twice, or replays the operations issued before for an
   // equal segment. `issue` only issues operations: it does not copy to or from the host, call Mark or allocate.
   virtual void Repeat(const Segment& segment, absl::FunctionRef<void()> issue) = 0;
+  // From now on adds to `timeline` when each segment ran by the device's own clock, if it has one. Null ends that: it
+  // waits for the segments issued so far and adds them. Call it on the thread that issues operations.
+  virtual void Record(TimelineRecorder* timeline) = 0;
 
   // c = alpha * a b + beta * c; c is not read if beta is 0.
   virtual void Multiply(const Factor& a, const Factor& b, float alpha, float beta, Matrix c) = 0;

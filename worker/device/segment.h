@@ -4,6 +4,8 @@
 #include <array>
 #include <cstdint>
 
+#include "absl/strings/string_view.h"
+
 namespace ballast {
 
 // A group of operations that is issued repeatedly: see Device::Repeat.
@@ -16,6 +18,8 @@ struct Segment {
   // Seed and step of the dropouts' keys for this repetition.
   uint64_t seed = 0;
   uint64_t step = 0;
+  // Name in a timeline; valid while the segment is issued.
+  absl::string_view name = {};
 };
 
 }  // namespace ballast

@@ -179,6 +179,11 @@ absl::Status Model::SetStatistic(const std::string& name, absl::Span<const float
   return absl::NotFoundError(absl::StrCat("statistic \"", name, "\": no layer has it"));
 }
 
+void Model::Record(TimelineRecorder* timeline) {
+  timeline_ = timeline;
+  for (const NamedDevice& each : options_.devices) each.device->Record(timeline);
+}
+
 absl::StatusOr<BatchResult> Model::Train(const BatchView& batch, StepHooks& hooks) {
   const LossGradient gradient{buffers_->GradientOf(chain_.nodes.size(), gradient_plan_.loss, batch.examples),
                               batch.loss_scale};
@@ -325,11 +330,14 @@ absl::Status Model::Repeat(const NodeSegment& nodes, PassKind pass, const BatchV
   const uint64_t swapped = buffers_->swapped() && TakesBatch(nodes) ? 1 : 0;
   // Only the segment with the loss uses the loss scale.
   const uint32_t scale = nodes.end == stages_.size() ? std::bit_cast<uint32_t>(batch.loss_scale) : 0;
+  const bool records = timeline_ != nullptr && timeline_->on();
+  std::string name;
+  if (records) name = absl::StrCat(pass == PassKind::kBackward ? "backward " : "forward ", first.name);
   const Segment segment{{reinterpret_cast<uintptr_t>(this), nodes.first, static_cast<uint64_t>(batch.examples),
                          uint64_t{scale} << 32 | static_cast<uint64_t>(pass) << 1 | swapped},
                         DropoutSeed(batch),
-                        batch.step};
-  const bool records = timeline_ != nullptr && timeline_->on();
+                        batch.step,
+                        name};
   TimelineSpan span{.row = TimelineRow::kCompute};
   if (records) span.begin = timeline_->Now(), span.step = timeline_->step();
   absl::Status status;
@@ -340,7 +348,7 @@ absl::Status Model::Repeat(const NodeSegment& nodes, PassKind pass, const BatchV
   });
   if (records && !issued) {
     span.end = timeline_->Now();
-    timeline_->Add(span, absl::StrCat(pass == PassKind::kBackward ? "backward " : "forward ", first.name, " (graph)"));
+    timeline_->Add(span, absl::StrCat(name, " (graph)"));
   }
   return status;
 }

@@ -69,7 +69,7 @@ class Model : public TrainableModel {
   std::optional<DeviceTensor> DeviceParameter(size_t index) override { return Place(index, *MemoryOf(index).value); }
   DeviceTensor DeviceGradient(size_t index) override { return Place(index, *MemoryOf(index).gradient); }
 
-  void Record(TimelineRecorder* timeline) override { timeline_ = timeline; }
+  void Record(TimelineRecorder* timeline) override;
 
   absl::StatusOr<BatchResult> Train(const BatchView& batch, StepHooks& hooks) override;
   absl::StatusOr<double> LossSum() override;

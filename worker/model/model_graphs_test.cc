@@ -9,6 +9,7 @@
 namespace ballast {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr int64_t kFeatures = 32;
@@ -210,6 +211,34 @@ TEST_P(GraphFaultTest, AnotherModelInTheSamePlaceGetsItsOwnGraphs) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Dense, GraphFaultTest, ::testing::Values(kPlain));
+
+// Issued plainly, captured and launched as a graph.
+TEST(ModelTimesTest, TheGpusRowOfATimelineHasEachSegmentOfEachStep) {
+  emulator::Reset({});
+  TimelineRecorder timeline(StepRange{1, 3});
+  {
+    const std::unique_ptr<Device> device = *OpenCudaDevice({});
+    const auto model = *Model::Create(ParseModel("layers { dense { units: 6 } } layers { relu {} } "
+                                                 "layers { dense { units: 4 } } loss { softmax_cross_entropy {} }"),
+                                      kFeatures, 1, kBatch, device.get());
+    model->Record(&timeline);
+    const std::vector<float> features(kBatch * kFeatures, 0.5f), labels = {0, 3, 1, 2};
+    for (uint64_t step = 1; step <= 3; ++step) {
+      timeline.BeginStep(step);
+      ASSERT_TRUE(TrainOnce(*model, {.features = features, .labels = labels, .examples = kBatch, .step = step}).ok());
+    }
+    EXPECT_GT(emulator::Count().graph_launches, 0);
+    model->Record(nullptr);
+  }
+  const TimelineRecorder::Recording recording = timeline.Copy();
+  for (uint64_t step = 1; step <= 3; ++step) {
+    std::vector<std::string> names;
+    for (const TimelineSpan& span : recording.spans) {
+      if (span.row == TimelineRow::kGpu && span.step == step) names.push_back(recording.names[span.name]);
+    }
+    EXPECT_THAT(names, ElementsAre("forward dense1", "forward dense2", "backward dense2", "backward dense1"));
+  }
+}
 
 }  // namespace
 }  // namespace ballast

@@ -123,8 +123,9 @@ class TrainableModel {
   virtual std::optional<DeviceTensor> DeviceParameter(size_t index) = 0;
   virtual DeviceTensor DeviceGradient(size_t index) = 0;
 
-  // Starts recording the layers' passes and the copies to and from the device, as the host sees them; null stops it.
-  // The timeline must outlive the model.
+  // Starts recording the layers' passes and the copies to and from the device, as the host sees them, and the passes by
+  // the devices' own clocks. Null waits for the passes issued so far, adds them and stops; the timeline must stay until
+  // then or until the model is destroyed.
   virtual void Record(TimelineRecorder* timeline) = 0;
 
   // Runs forward, loss and backward. Gradients are those of the mean loss over the batch's examples. INVALID_ARGUMENT,

@@ -304,6 +304,7 @@ absl::Status Worker::Train() {
 }
 
 void Worker::WriteTimeline() const {
+  resources_->model->Record(nullptr);
   const TimelineRecorder::Recording recording = timeline_->Copy();
   const absl::Status status = WriteFileAtomically(
       options_.trace, {TraceJson(recording, joined_.member().rank(), resources_->devices.Describe())});

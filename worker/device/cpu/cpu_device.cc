@@ -181,6 +181,7 @@ class CpuDevice : public Device {
   void Mark() override {}
 
   void Repeat(const Segment&, absl::FunctionRef<void()> issue) override { issue(); }
+  void Record(TimelineRecorder*) override {}
 
   void Multiply(const Factor& a, const Factor& b, float alpha, float beta, Matrix c) override {
     const int64_t k = a.transposed ? a.matrix.rows : a.matrix.columns;

@@ -154,6 +154,10 @@ class CudaDevice : public Device {
 
   void Repeat(const Segment& segment, absl::FunctionRef<void()> issue) override { queue_->Repeat(segment, issue); }
 
+  void Record(TimelineRecorder* timeline) override {
+    if (queue_->Enter().ok()) queue_->order().times().Record(timeline);
+  }
+
   void Multiply(const Factor& a, const Factor& b, float alpha, float beta, Matrix c) override {
     GemmCall call = Product(a, b, c);
     call.alpha = alpha;

@@ -60,7 +60,10 @@ void OperationQueue::Drain() {
 }
 
 void OperationQueue::Repeat(const Segment& segment, absl::FunctionRef<void()> issue) {
-  if (Enter().ok()) graphs_.Repeat(segment, issue);
+  if (!Enter().ok()) return;
+  order_->times().Open(segment.name);
+  graphs_.Repeat(segment, issue);
+  order_->times().Close();
 }
 
 absl::Status OperationQueue::Begin(const Operands& operands) {

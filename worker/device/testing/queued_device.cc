@@ -183,6 +183,7 @@ class QueuedCpuDevice : public QueuedDevice {
     marks_.push_back(issued_);
   }
   void Repeat(const Segment&, absl::FunctionRef<void()> issue) override { issue(); }
+  void Record(TimelineRecorder*) override {}
 
   void Multiply(const Factor& a, const Factor& b, float alpha, float beta, Matrix c) override {
     Issue(&Device::Multiply, a, b, alpha, beta, c);

@@ -15,6 +15,7 @@ using ballast::emulator::Enter;
 using ballast::emulator::Finish;
 using ballast::emulator::gpu;
 using ballast::emulator::Lock;
+using ballast::emulator::Milliseconds;
 using ballast::emulator::mutex;
 using ballast::emulator::Nodes;
 using ballast::emulator::Put;
@@ -328,7 +329,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   BALLAST_ENTER();
   if (event->device != stream->device) return cudaErrorInvalidResourceHandle;
   std::function<void()> keep_time;
-  if (event->time != nullptr) keep_time = [time = event->time] { *time = gpu.milliseconds; };
+  if (event->time != nullptr) keep_time = [time = event->time] { *time = Milliseconds(); };
   Put(stream, {keep_time, nullptr, 0});
   event->queue = stream->queue;
   event->position = stream->queue->issued;
@@ -338,6 +339,9 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
   BALLAST_ENTER();
   if (begin->time == nullptr || end->time == nullptr) return cudaErrorInvalidValue;
+  for (const cudaEvent_t event : {begin, end}) {
+    if (!Done(event->queue.get(), event->position)) return cudaErrorNotReady;
+  }
   *milliseconds = *end->time - *begin->time;
   return cudaSuccess;
 }

@@ -113,6 +113,12 @@ cudaError_t CheckMayWait() {
   return cudaSuccess;
 }
 
+float Milliseconds() {
+  if (!gpu.settings.timed) return gpu.milliseconds;
+  return gpu.milliseconds +
+         std::chrono::duration<float, std::milli>(std::chrono::steady_clock::now() - gpu.reset).count();
+}
+
 bool Done(const Queue* queue, uint64_t position) { return queue == nullptr || queue->done >= position; }
 
 void RunUntil(Queue& queue, uint64_t position) {

@@ -33,6 +33,8 @@ struct Settings {
   int compute_major = 9;
   int compute_minor = 0;
   size_t memory_bytes = size_t{2} << 30;
+  // Events also see the time that work takes on the CPU.
+  bool timed = false;
 };
 
 // Resets the emulator. All objects made before must have been destroyed.
@@ -47,7 +49,8 @@ void FailCall(const char* call, cudaError_t error, int after);
 // Called at the beginning of each capture, with the number of captures so far; null: no call.
 void OnCapture(std::function<void(int)> call);
 
-// Called from work in a stream: makes it last this long, as events see it. All other work takes no time.
+// Called from work in a stream: makes it last this long, as events see it. All other work takes no time, unless the
+// settings say so.
 void PassTime(float milliseconds);
 
 struct Counts {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <deque>
 #include <functional>
 #include <map>
@@ -86,6 +87,7 @@ struct Gpu {
   int captures = 0;
   std::function<void(int)> on_capture;
   float milliseconds = 0;
+  std::chrono::steady_clock::time_point reset = std::chrono::steady_clock::now();
   cudaError_t everything = cudaSuccess;
   int everything_after = 0;
   std::vector<Fault> faults;
@@ -107,6 +109,9 @@ using Lock = std::lock_guard<std::recursive_mutex>;
 cudaError_t Enter(const char* call);
 // Returns an error if this thread is capturing, when calls that wait or query are not allowed.
 cudaError_t CheckMayWait();
+
+// The GPU's clock.
+float Milliseconds();
 
 bool Done(const Queue* queue, uint64_t position);
 // Runs the work that a queue's first `position` pieces need.

@@ -42,11 +42,10 @@ inline absl::StatusOr<Stream> MakeStream() {
   return Stream(stream);
 }
 
-// An event without timing, which makes it cheap.
-inline absl::StatusOr<Event> MakeEvent() {
+// An event; without timing it is cheaper.
+inline absl::StatusOr<Event> MakeEvent(unsigned flags = cudaEventDisableTiming) {
   cudaEvent_t event = nullptr;
-  absl::Status status =
-      CudaStatus(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+  absl::Status status = CudaStatus(cudaEventCreateWithFlags(&event, flags), "cudaEventCreateWithFlags");
   if (!status.ok()) return status;
   return Event(event);
 }

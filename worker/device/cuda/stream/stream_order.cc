@@ -25,6 +25,7 @@ StreamOrder::StreamOrder(Stream compute, Stream upload, Stream download, Stream 
       upload_(std::move(upload)),
       download_(std::move(download)),
       peer_(std::move(peer)),
+      times_(compute_.get()),
       operations_(compute_.get()) {}
 
 absl::Status StreamOrder::BeforeOperation(absl::Span<BufferUse* const> operands) {
@@ -35,6 +36,8 @@ absl::Status StreamOrder::BeforeOperation(absl::Span<BufferUse* const> operands)
     if (!status.ok()) return status;
     use->upload_seen = true;
   }
+  // After the waits, which are no computation.
+  times_.Begin();
   return absl::OkStatus();
 }
 

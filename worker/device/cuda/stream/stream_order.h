@@ -12,6 +12,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
 #include "worker/device/cuda/stream/cuda_status.h"
+#include "worker/device/cuda/stream/segment_times.h"
 #include "worker/device/cuda/stream/timeline.h"
 
 namespace ballast {
@@ -40,6 +41,8 @@ class StreamOrder {
   cudaStream_t upload() const { return upload_.get(); }
   cudaStream_t download() const { return download_.get(); }
   cudaStream_t peer() const { return peer_.get(); }
+  // Times of the segments in compute(); only for the thread that issues operations.
+  SegmentTimes& times() { return times_; }
 
   // Call these before and after enqueuing an operation in compute(); the second one also if enqueuing failed.
   absl::Status BeforeOperation(absl::Span<BufferUse* const> operands) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -69,6 +72,7 @@ class StreamOrder {
   const Stream upload_;
   const Stream download_;
   const Stream peer_;
+  SegmentTimes times_;
   absl::Mutex mutex_;
   // Operations of compute_. This mutex guards each BufferUse, too.
   Timeline operations_ ABSL_GUARDED_BY(mutex_);

@@ -4,19 +4,8 @@
 #include "worker/device/cuda/stream/cuda_status.h"
 
 namespace ballast {
-namespace {
-
-absl::StatusOr<Event> MakeTimingEvent() {
-  cudaEvent_t event = nullptr;
-  absl::Status status = CudaStatus(cudaEventCreateWithFlags(&event, cudaEventDefault), "cudaEventCreateWithFlags");
-  if (!status.ok()) return status;
-  return Event(event);
-}
-
-}  // namespace
-
 absl::StatusOr<float> TimeInStream(cudaStream_t stream, const std::function<absl::Status()>& issue) {
-  absl::StatusOr<Event> begin = MakeTimingEvent(), end = MakeTimingEvent();
+  absl::StatusOr<Event> begin = MakeEvent(cudaEventDefault), end = MakeEvent(cudaEventDefault);
   if (!begin.ok()) return begin.status();
   if (!end.ok()) return end.status();
   absl::Status status = CudaStatus(cudaEventRecord(begin->get(), stream), "cudaEventRecord");
