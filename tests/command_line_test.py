@@ -85,11 +85,11 @@ def main():
     for program in (server, worker):
         for name, _ in flags_of([program]):
             check_flag([program], name, "=1")
-    for spelling in ("--build-only", "--build_only"):
-        done = run([run_sh, spelling, "/x", "--help"])
-        expect(done.returncode == 0, f"{run_sh} {spelling}: {done.stderr}")
+    for words in (["--build-only", "/x"], ["--build_only", "/x"], ["--stand-in"], ["--stand_in"]):
+        done = run([run_sh, *words, "--help"])
+        expect(done.returncode == 0, f"{run_sh} {words}: {done.stderr}")
     for spelling in ("--check-only", "--check_only"):
-        done = run([sys.executable, os.path.join(os.path.dirname(run_sh), "speed.py"), "--device", "cpu", spelling])
+        done = run([sys.executable, os.path.join(os.path.dirname(run_sh), "speed.py"), "--stand-in", spelling])
         expect(done.returncode == 0, f"speed.py {spelling}: {done.stderr}")
     for words in (["--version"], ["help"], ["runs", "--help"], ["completion", "bash"], ["runs", "/", "--json"]):
         check_full_disk([ballast] + words)

@@ -3,12 +3,13 @@
 
 Times are in microseconds; a span is a pair (begin, end).
 
-A CPU computes during the spans of row "compute". For a GPU these spans show only when the host issued work. So a
-GPU's step is assumed to compute from its first forward (before that the GPU is idle, because the values have just
-arrived) until its last gradient is downloaded, except during the host's waits between its forwards, when the GPU may
-have run out of work: a lower estimate. A GPU's downloads wait for its computation, so they do not count as
-communication.
+A worker computes during the spans of one row: "gpu", timed by events on the GPU, or "compute", timed by the host, for a
+CPU. Communication is what the rows "push", "pull" and "copies" show. A download waits for the computation of what it
+copies, so for a GPU it counts from the end of that.
 """
+
+# Two clocks agree within this time.
+CLOCKS = 50
 
 
 def union(spans):
@@ -40,22 +41,6 @@ def common(some, others):
     return both
 
 
-def without(some, others):
-    """Returns the time that is only in the first."""
-    left = []
-    others = union(others)
-    for begin, end in union(some):
-        for other_begin, other_end in others:
-            if other_end <= begin or other_begin >= end:
-                continue
-            if begin < other_begin:
-                left.append((begin, other_begin))
-            begin = other_end
-        if begin < end:
-            left.append((begin, end))
-    return left
-
-
 def rows_of(trace, process=None):
     """Maps row ("compute" includes "compute 2") to dicts with name, begin, end and step, of one process or all."""
     threads = {(event["pid"], event["tid"]): event["args"]["name"].split()[0]
@@ -79,43 +64,47 @@ def spans_of(rows, row, first, last, wanted=lambda name: True):
             if first <= span["step"] <= last and wanted(span["name"])]
 
 
-def computation(rows, first, last, beside_host):
-    if not beside_host:
-        return spans_of(rows, "compute", first, last)
+def downloads(rows, first, last):
+    """Returns the downloads of gradients, without their waits for the GPU's computation."""
+    ends = {}
+    for span in rows.get("gpu", []):
+        if span["name"].startswith("backward "):
+            ends.setdefault(span["name"][len("backward "):], []).append(span["end"])
     spans = []
-    for step in range(first, last + 1):
-        forwards = spans_of(rows, "compute", step, step, lambda name: name.startswith("forward "))
-        downloads = spans_of(rows, "copies", step, step,
-                             lambda name: name.startswith("download ") and name != "download loss")
-        if not forwards or not downloads:
-            continue
-        begin, last_forward = min(forwards)[0], max(forwards)[0]
-        waits = common(spans_of(rows, "wait", 0, step), [(begin, last_forward)])
-        spans += without([(begin, max(end for _, end in downloads))], waits)
+    for span in rows.get("copies", []):
+        if first <= span["step"] <= last and span["name"].startswith("download ") and span["name"] != "download loss":
+            layer = span["name"][len("download "):].rsplit("/", 1)[0]
+            computed = max((end for end in ends.get(layer, []) if end <= span["end"] + CLOCKS), default=span["begin"])
+            spans.append((min(max(span["begin"], computed), span["end"]), span["end"]))
     return spans
 
 
-def transfers(rows, first, last, beside_host):
+def transfers(rows, first, last, row):
     spans = spans_of(rows, "push", first, last) + spans_of(rows, "pull", first, last)
-    return spans + spans_of(rows, "copies", first, last,
-                            lambda name: not (beside_host and name.startswith("download ")))
+    if row != "gpu":
+        return spans + spans_of(rows, "copies", first, last)
+    uploads = spans_of(rows, "copies", first, last, lambda name: not name.startswith("download "))
+    return spans + uploads + downloads(rows, first, last)
 
 
-def communication(trace, first, last, beside_host):
-    """Returns milliseconds per step over the steps first to last of a run with one worker: computation, transfers
-    (their union), transfers hidden behind computation; and the hidden share of the transfers."""
+def communication(trace, first, last, row):
+    """Returns milliseconds per step over the steps first to last of a run with one worker that computes during the spans
+    of `row`: computation, transfers (their union), transfers hidden behind computation; and the hidden share of the
+    transfers."""
     rows = rows_of(trace)
-    steps = sorted({span["step"] for span in rows.get("compute", []) if first <= span["step"] <= last})
+    steps = sorted({span["step"] for span in rows.get(row, []) if first <= span["step"] <= last})
     if len(steps) < 3:
-        raise ValueError(f"trace: got {len(steps)} of the steps {first} to {last}, want at least 3")
+        raise ValueError(f"trace: got {len(steps)} of the steps {first} to {last} in row {row}, want at least 3")
     # Leaves out the last step, whose transfers end in a step that may be outside the range.
-    moved = union(transfers(rows, steps[0], steps[-2], beside_host))
-    computed = union(computation(rows, steps[0], steps[-1], beside_host))
+    moved = union(transfers(rows, steps[0], steps[-2], row))
+    if not moved:
+        raise ValueError(f"trace: got no transfers in the steps {first} to {last}")
+    computed = union(spans_of(rows, row, steps[0], steps[-1]))
     per_step = 1e-3 / (len(steps) - 1)
-    computed_within = length(computation(rows, steps[0], steps[-2], beside_host))
+    computed_within = length(spans_of(rows, row, steps[0], steps[-2]))
     hidden = length(common(moved, computed))
     return {"steps": len(steps) - 1, "compute_ms": computed_within * per_step, "transfer_ms": length(moved) * per_step,
-            "hidden_ms": hidden * per_step, "hidden_share": hidden / length(moved) if moved else None}
+            "hidden_ms": hidden * per_step, "hidden_share": hidden / length(moved)}
 
 
 def milliseconds_per_step(trace, process, first, last):

@@ -1,35 +1,47 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
+#include <iostream>
 #include <memory>
 #include <optional>
 #include <random>
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
-#include "absl/strings/match.h"
+#include "absl/flags/flag.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "bench/gpu/gpu_timing.h"
+#include "common/program/env_flags.h"
 
-// Times the gradient of a perceptron of four dense layers, each 4096 wide, at a batch of 4096, on the first GPU, and
-// one of its products alone. Prints one JSON object per line. torch_mlp.py does the same with PyTorch. On the CPU,
-// with a smaller width, it serves as a test of itself.
-//
-//   mlp_benchmark [--device=cuda|cpu] [--width=4096] fp32|tf32|bf16|fp16 ...
+ABSL_FLAG(std::string, device, "cuda", "Device: cuda or cpu.");
+ABSL_FLAG(std::string, precision, "bf16", "Precision: fp32, tf32, bf16 or fp16; the CPU computes in fp32.");
+ABSL_FLAG(int64_t, width, 4096, "Width of each layer, and examples in a batch.");
+ABSL_FLAG(double, seconds, 0.5, "Time of a round before the measurement, and about that of the measurement.");
+
 namespace ballast {
 namespace {
 
+constexpr char kUsage[] =
+    "mlp_benchmark: times the training steps of a perceptron of four dense layers and one of its products alone. "
+    "Prints a\n"
+    "JSON object, and another one for each line of standard input, when it measures. torch_mlp.py does the same with\n"
+    "PyTorch.\n\n"
+    "  echo | mlp_benchmark --precision bf16";
+
 constexpr int kLayers = 4;
-constexpr int kWarmUp = 5;
-constexpr int kSteps = 30;
+// So small that the weights stay what they are, as far as the time of a step is concerned.
+constexpr float kLearningRate = 1e-6f;
+
+double ProductFlops(double width) { return 2 * width * width * width; }
+// Three products per layer, except that the first layer has no input gradient.
+double StepFlops(double width) { return (3 * kLayers - 1) * ProductFlops(width); }
 
 struct DenseLayer {
   std::unique_ptr<Buffer> weight, weight_gradient, bias, bias_gradient, output;
 };
 
-// Runs forward, loss and backward like a model, with ReLU between the layers.
+// Runs forward, loss and backward like a model, with ReLU between the layers, and writes the weights after each step,
+// so that each step makes its 16-bit copies of them.
 class Mlp {
  public:
   Mlp(Device* device, int64_t width) : device_(*device), width_(width) {}
@@ -54,6 +66,15 @@ class Mlp {
   }
 
   void Step() {
+    device_.Repeat({.key = {1}}, [this] { Issue(); });
+  }
+
+  void Product() {
+    device_.Multiply({Square(input_)}, {Square(layers_[0].weight), true}, 1.0f, 0.0f, Square(layers_[0].output));
+  }
+
+ private:
+  void Issue() {
     Matrix x = Square(input_);
     for (int i = 0; i < kLayers; ++i) {
       const Matrix y = Square(layers_[i].output);
@@ -73,13 +94,12 @@ class Mlp {
       device_.Multiply({dy}, {Square(layers_[i].weight)}, 1.0f, 0.0f, dx);
       std::swap(dy, dx);
     }
+    for (const DenseLayer& layer : layers_) {
+      device_.Axpy(-kLearningRate, Square(layer.weight_gradient), Square(layer.weight));
+      device_.Axpy(-kLearningRate, {layer.bias_gradient.get(), 1, width_}, {layer.bias.get(), 1, width_});
+    }
   }
 
-  void Product() {
-    device_.Multiply({Square(input_)}, {Square(layers_[0].weight), true}, 1.0f, 0.0f, Square(layers_[0].output));
-  }
-
- private:
   Matrix Square(const std::unique_ptr<Buffer>& buffer) const { return {buffer.get(), width_, width_}; }
 
   absl::Status Make(int64_t floats, float spread, std::unique_ptr<Buffer>* buffer) {
@@ -109,63 +129,48 @@ class Mlp {
   DenseLayer layers_[kLayers];
 };
 
-struct Options {
-  std::string device = "cuda";
-  int64_t width = 4096;
-};
-
-absl::Status Run(const Options& options, const char* name, Precision precision) {
-  absl::StatusOr<std::unique_ptr<Device>> device = OpenDeviceFor(options.device, precision);
+absl::Status Run() {
+  const int64_t width = absl::GetFlag(FLAGS_width);
+  if (width < 1 || width > 1 << 15) {
+    return absl::InvalidArgumentError(absl::StrCat("--width: got ", width, ", want 1 to 32768"));
+  }
+  const std::string name = absl::GetFlag(FLAGS_precision);
+  const absl::StatusOr<Precision> precision = PrecisionNamed(name);
+  if (!precision.ok()) return precision.status();
+  absl::StatusOr<std::unique_ptr<Device>> device = OpenDeviceFor(absl::GetFlag(FLAGS_device), *precision);
   if (!device.ok()) return device.status();
   const DeviceMemory before = (*device)->Memory();
-  Mlp mlp(device->get(), options.width);
+  Mlp mlp(device->get(), width);
   if (absl::Status status = mlp.Allocate(); !status.ok()) return status;
   const auto wait = [&] { return (*device)->Synchronize(); };
   const auto take_step = [&] { return mlp.Step(), absl::OkStatus(); };
   const auto multiply = [&] { return mlp.Product(), absl::OkStatus(); };
-  const absl::StatusOr<double> step = MillisecondsPerCall(kWarmUp, kSteps, take_step, wait);
-  if (!step.ok()) return step.status();
-  const absl::StatusOr<double> product = MillisecondsPerCall(kWarmUp, kSteps, multiply, wait);
-  if (!product.ok()) return product.status();
-  // The pool keeps all memory that it ever held, so this is the peak.
+  // The first steps choose algorithms and make graphs.
+  for (int i = 0; i < 3; ++i) mlp.Step();
+  if (absl::Status status = wait(); !status.ok()) return status;
+  // The pool keeps all memory that it ever held, so this is the peak of the one precision of this process.
   const int64_t memory = before.free - (*device)->Memory().free + before.workspace;
-  // Three products per layer, except that the first layer has no input gradient.
-  const double product_flops = 2.0 * options.width * options.width * options.width;
-  const double step_flops = product_flops * (3 * kLayers - 1);
-  std::printf(
-      "{\"what\": \"mlp\", \"with\": \"ballast\", \"precision\": \"%s\", \"width\": %lld, \"step_ms\": %.4f, "
-      "\"step_tflops\": %.4g, "
-      "\"product_tflops\": %.4g, \"memory_bytes\": %lld, \"device\": \"%s\"}\n",
-      name, static_cast<long long>(options.width), *step, step_flops / *step * 1e-9, product_flops / *product * 1e-9,
-      static_cast<long long>(memory), (*device)->Describe().c_str());
-  return absl::OkStatus();
+  std::cout << absl::StrFormat(
+                   "{\"what\": \"mlp\", \"with\": \"ballast\", \"precision\": \"%s\", \"width\": %d, "
+                   "\"step_flops\": %.6g, \"product_flops\": %.6g, \"memory_bytes\": %d, \"device\": \"%s\"}",
+                   name, width, StepFlops(width), ProductFlops(width), memory, (*device)->Describe())
+            << std::endl;
+  const double seconds = absl::GetFlag(FLAGS_seconds);
+  return MeasureRounds([&]() -> absl::StatusOr<std::string> {
+    const absl::StatusOr<double> step = MillisecondsPerCall(seconds, take_step, wait);
+    if (!step.ok()) return step.status();
+    const absl::StatusOr<double> product = MillisecondsPerCall(seconds / 4, multiply, wait);
+    if (!product.ok()) return product.status();
+    return absl::StrFormat("{\"step_ms\": %.4f, \"product_ms\": %.5f}", *step, *product);
+  });
 }
 
 int Main(int argc, char** argv) {
-  Options options;
-  for (int i = 1; i < argc; ++i) {
-    const absl::string_view word = argv[i];
-    if (absl::StartsWith(word, "--device=")) {
-      options.device = std::string(word.substr(strlen("--device=")));
-      continue;
-    }
-    if (absl::StartsWith(word, "--width=")) {
-      options.width = std::atoi(argv[i] + strlen("--width="));
-      if (options.width >= 1 && options.width <= 1 << 15) continue;
-      std::fprintf(stderr, "error: got %s, want a width from 1 to 32768\n", argv[i]);
-      return 2;
-    }
-    const std::optional<Precision> precision = PrecisionNamed(argv[i]);
-    if (!precision.has_value()) {
-      std::fprintf(stderr, "error: precision: got \"%s\", want fp32, tf32, bf16 or fp16\n", argv[i]);
-      return 2;
-    }
-    if (const absl::Status status = Run(options, argv[i], *precision); !status.ok()) {
-      std::fprintf(stderr, "error: %s\n", std::string(status.message()).c_str());
-      return 1;
-    }
-  }
-  return 0;
+  absl::Status status = ParseFlags(argc, argv, kUsage, {"device", "precision", "width", "seconds"});
+  if (status.ok()) status = Run();
+  if (status.ok()) return 0;
+  std::cerr << "error: " << status.message() << std::endl;
+  return absl::IsInvalidArgument(status) ? 2 : 1;
 }
 
 }  // namespace

@@ -1,60 +1,47 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Does the measurements of mlp_benchmark with PyTorch and, on a GPU, a CUDA graph.
+"""Does the measurements of mlp_benchmark with PyTorch: forward and backward with autocast, then SGD's change.
 
-  torch_mlp.py [--device cuda|cpu] [--width 4096] fp32|tf32|bf16|fp16 ...
+  echo | torch_mlp.py [--device cuda|cpu] [--precision bf16] [--way eager|graph] [--width 4096] [--seconds 0.5]
 
-The CPU always uses fp32."""
-
-import argparse
-import json
+The CPU always uses fp32 and is eager."""
 
 import torch
 
-from torch_timing import captured, milliseconds
+from torch_timing import captured, descend, measure_rounds, milliseconds, options_of
 
-LAYERS, WARM_UP, STEPS = 4, 5, 30
+LAYERS = 4
 
-
-def run(precision, device, width):
-    cuda = device == "cuda"
-    torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
-    half = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision) if cuda else None
-    torch.manual_seed(1)
-    layers = []
-    for i in range(LAYERS):
-        layers.append(torch.nn.Linear(width, width))
-        if i + 1 < LAYERS:
-            layers.append(torch.nn.ReLU())
-    model = torch.nn.Sequential(*layers).to(device)
-    x = torch.rand(width, width, device=device) * 2 - 1
-    labels = torch.zeros(width, dtype=torch.int64, device=device)
-
-    def step():
-        model.zero_grad(set_to_none=True)
-        # The cache of casts must not be used by another capture.
-        with torch.autocast(device, dtype=half or torch.bfloat16, enabled=half is not None, cache_enabled=False):
-            loss = torch.nn.functional.cross_entropy(model(x), labels)
-        loss.backward()
-
-    if cuda:
-        torch.cuda.reset_peak_memory_stats()
-    step_ms = milliseconds(captured(step) if cuda else step, device, WARM_UP, STEPS)
-    memory = torch.cuda.max_memory_allocated() if cuda else None
-    a, b = x.to(half or torch.float32), model[0].weight.detach().to(half or torch.float32)
-    product_ms = milliseconds(lambda: a @ b.T, device, WARM_UP, STEPS)
-    flops = 2.0 * width**3
-    print(json.dumps({
-        "what": "mlp", "with": "torch " + torch.__version__, "precision": precision, "width": width,
-        "step_ms": round(step_ms, 4), "step_tflops": round(flops * (3 * LAYERS - 1) / step_ms * 1e-9, 4),
-        "product_tflops": round(flops / product_ms * 1e-9, 4), "memory_bytes": memory,
-        "device": torch.cuda.get_device_name() if cuda else "cpu",
-    }), flush=True)
+options = options_of(__doc__, width=4096)
+cuda, half, width = options.cuda, options.half, options.width
+layers = []
+for i in range(LAYERS):
+    layers.append(torch.nn.Linear(width, width))
+    if i + 1 < LAYERS:
+        layers.append(torch.nn.ReLU())
+model = torch.nn.Sequential(*layers).to(options.device)
+parameters = list(model.parameters())
+# In the type of the activations, as ours are.
+x = (torch.rand(width, width, device=options.device) * 2 - 1).to(half or torch.float32)
+labels = torch.zeros(width, dtype=torch.int64, device=options.device)
 
 
-parser = argparse.ArgumentParser()
-parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
-parser.add_argument("--width", type=int, default=4096)
-parser.add_argument("precisions", nargs="+", choices=["fp32", "tf32", "bf16", "fp16"])
-options = parser.parse_args()
-for each in options.precisions:
-    run(each, options.device, options.width)
+def step():
+    model.zero_grad(set_to_none=True)
+    # Each weight is cast once a step; the cache of casts must not be used by another capture.
+    with torch.autocast(options.device, dtype=half or torch.bfloat16, enabled=half is not None, cache_enabled=False):
+        loss = torch.nn.functional.cross_entropy(model(x), labels)
+    loss.backward()
+    descend(parameters)
+
+
+if cuda:
+    torch.cuda.reset_peak_memory_stats()
+take_step = captured(step) if cuda and options.way == "graph" else step
+for _ in range(3):
+    take_step()
+memory = torch.cuda.max_memory_allocated() if cuda else None
+a, b = x, model[0].weight.detach().to(half or torch.float32)
+measure_rounds(
+    {"what": "mlp", "way": options.way, "precision": options.precision, "width": width, "memory_bytes": memory},
+    lambda: {"step_ms": round(milliseconds(take_step, options.seconds, cuda), 4),
+             "product_ms": round(milliseconds(lambda: a @ b.T, options.seconds / 4, cuda), 5)})

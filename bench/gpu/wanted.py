@@ -7,6 +7,8 @@ WANTED = {
     "mlp_tf32_over_torch": 1.0, "mlp_bf16_over_torch": 1.0, "mlp_bf16_over_gemm_rate": 0.7,
     "mlp_torch_memory_over_ours": 1.0, "cnn_bf16_over_torch": 0.9, "communication_hidden": 0.9,
     "compute_over_transfers": 2.0, "two_workers_over_one": 1.0,
+    # 1: clean.
+    "gpu_tests": 1, "memcheck": 1, "racecheck": 1,
     **{f"{job}_{precision}_accuracy": wanted for job, wanted in ACCURACY.items() for precision in PRECISIONS},
 }
 
