@@ -139,7 +139,6 @@ absl::Status Run() {
   if (!precision.ok()) return precision.status();
   absl::StatusOr<std::unique_ptr<Device>> device = OpenDeviceFor(absl::GetFlag(FLAGS_device), *precision);
   if (!device.ok()) return device.status();
-  const DeviceMemory before = (*device)->Memory();
   Mlp mlp(device->get(), width);
   if (absl::Status status = mlp.Allocate(); !status.ok()) return status;
   const auto wait = [&] { return (*device)->Synchronize(); };
@@ -148,12 +147,10 @@ absl::Status Run() {
   // The first steps choose algorithms and make graphs.
   for (int i = 0; i < 3; ++i) mlp.Step();
   if (absl::Status status = wait(); !status.ok()) return status;
-  // The pool keeps all memory that it ever held, so this is the peak of the one precision of this process.
-  const int64_t memory = before.free - (*device)->Memory().free + before.workspace;
   std::cout << absl::StrFormat(
                    "{\"what\": \"mlp\", \"with\": \"ballast\", \"precision\": \"%s\", \"width\": %d, "
                    "\"step_flops\": %.6g, \"product_flops\": %.6g, \"memory_bytes\": %d, \"device\": \"%s\"}",
-                   name, width, StepFlops(width), ProductFlops(width), memory, (*device)->Describe())
+                   name, width, StepFlops(width), ProductFlops(width), (*device)->PeakBytes(), (*device)->Describe())
             << std::endl;
   const double seconds = absl::GetFlag(FLAGS_seconds);
   return MeasureRounds([&]() -> absl::StatusOr<std::string> {

@@ -80,7 +80,6 @@ absl::Status Run() {
 
   absl::StatusOr<std::unique_ptr<Device>> device = OpenDeviceFor(absl::GetFlag(FLAGS_device), *precision);
   if (!device.ok()) return device.status();
-  const int64_t free = (*device)->Memory().free;
   absl::StatusOr<std::unique_ptr<Model>> model =
       Model::Create(job->model(), features, job->seed(), examples, device->get());
   if (!model.ok()) return model.status();
@@ -104,8 +103,7 @@ absl::Status Run() {
   std::cout << absl::StrFormat(
                    "{\"what\": \"model\", \"with\": \"ballast\", \"job\": \"%s\", \"precision\": \"%s\", "
                    "\"batch\": %d, \"memory_bytes\": %d, \"device\": \"%s\"}",
-                   job->name(), name, examples, free - (*device)->Memory().free + (*device)->Memory().workspace,
-                   (*device)->Describe())
+                   job->name(), name, examples, (*device)->PeakBytes(), (*device)->Describe())
             << std::endl;
   return MeasureRounds([&]() -> absl::StatusOr<std::string> {
     const absl::StatusOr<double> step_ms = MillisecondsPerCall(absl::GetFlag(FLAGS_seconds), train, wait);
