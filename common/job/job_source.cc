@@ -7,23 +7,16 @@
 #include <utility>
 
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "ballast/v1/limits.pb.h"
 #include "common/job/job_config.h"
 #include "common/job/job_fields.h"
 #include "common/job/job_file.h"
 #include "common/job/job_file_validation.h"
-#include "google/protobuf/descriptor.h"
-#include "google/protobuf/message.h"
+#include "common/job/limits.h"
 
 namespace ballast {
 namespace {
-
-using google::protobuf::FieldDescriptor;
-using google::protobuf::Message;
-using google::protobuf::Reflection;
 
 // True if a path is that of `field` or of a field in it: "policy.sync.quorum" is within "policy.sync".
 bool IsWithin(absl::string_view path, absl::string_view field) {
@@ -128,44 +121,6 @@ class JobAssembly {
   v1::Job job_;
 };
 
-void SetNumber(const FieldDescriptor* field, double number, Message* message) {
-  const Reflection* const reflection = message->GetReflection();
-  switch (field->cpp_type()) {
-    case FieldDescriptor::CPPTYPE_UINT32:
-      return reflection->SetUInt32(message, field, static_cast<uint32_t>(number));
-    case FieldDescriptor::CPPTYPE_INT64:
-      return reflection->SetInt64(message, field, static_cast<int64_t>(number));
-    case FieldDescriptor::CPPTYPE_FLOAT:
-      return reflection->SetFloat(message, field, static_cast<float>(number));
-    default:
-      return;
-  }
-}
-
-// Sets the numbers whose limits state a default, in this message and those in it.
-void FillNumbers(Message* message) {
-  const Reflection* const reflection = message->GetReflection();
-  for (int i = 0; i < message->GetDescriptor()->field_count(); ++i) {
-    const FieldDescriptor* const field = message->GetDescriptor()->field(i);
-    double number = 0;
-    if (field->is_repeated() || reflection->HasField(*message, field)) continue;
-    // "what the input has" is no number.
-    if (absl::SimpleAtod(field->options().GetExtension(v1::limits).zero(), &number)) SetNumber(field, number, message);
-  }
-  std::vector<const FieldDescriptor*> set;
-  reflection->ListFields(*message, &set);
-  for (const FieldDescriptor* field : set) {
-    if (field->cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE || field->is_map()) continue;
-    if (!field->is_repeated()) {
-      FillNumbers(reflection->MutableMessage(message, field));
-      continue;
-    }
-    for (int j = 0; j < reflection->FieldSize(*message, field); ++j) {
-      FillNumbers(reflection->MutableRepeatedMessage(message, field, j));
-    }
-  }
-}
-
 void FillPool(v1::Pool& pool) {
   if (pool.kernel().empty()) return;
   if (pool.stride().empty()) *pool.mutable_stride() = pool.kernel();
@@ -215,7 +170,7 @@ absl::StatusOr<v1::Job> ResolveJob(const JobSource& source, uint32_t workers) {
 }
 
 v1::Job WithDefaults(v1::Job job) {
-  FillNumbers(&job);
+  FillNumbers(job);
   for (v1::Layer& layer : *job.mutable_model()->mutable_layers()) FillLayer(layer);
   if (job.training().report_every_steps() == 0) job.mutable_training()->set_report_every_steps(10);
   if (!job.has_policy()) job.mutable_policy()->mutable_sync();

@@ -189,7 +189,7 @@ TEST(WithDefaultsTest, FillsInWhatTheFileLeavesOut) {
       "dense { units: 10 initializer { he_normal { } } }",
   };
   for (int i = 0; i < 5; ++i) EXPECT_EQ(job.model().layers(i).ShortDebugString(), layers[i]);
-  EXPECT_EQ(job.optimizer().ShortDebugString(), "adam { learning_rate: 0.5 }");
+  EXPECT_EQ(job.optimizer().ShortDebugString(), "adam { learning_rate: 0.5 beta1: 0.9 beta2: 0.999 epsilon: 1e-08 }");
 }
 
 TEST(WithDefaultsTest, TheResultIsAValidJobThatHasThemAll) {

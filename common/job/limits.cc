@@ -3,9 +3,11 @@
 
 #include <cmath>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "ballast/v1/limits.pb.h"
@@ -164,6 +166,28 @@ class Walk {
   ValidationErrors& errors_;
 };
 
+void SetNumber(const FieldDescriptor& field, double number, Message& message) {
+  const google::protobuf::Reflection& reflection = *message.GetReflection();
+  switch (field.cpp_type()) {
+    case FieldDescriptor::CPPTYPE_UINT32:
+      return reflection.SetUInt32(&message, &field, static_cast<uint32_t>(number));
+    case FieldDescriptor::CPPTYPE_INT64:
+      return reflection.SetInt64(&message, &field, static_cast<int64_t>(number));
+    case FieldDescriptor::CPPTYPE_FLOAT:
+      return reflection.SetFloat(&message, &field, static_cast<float>(number));
+    default:
+      return;
+  }
+}
+
+// The number that a field which is not set stands for. Words such as "what the input has" are none.
+std::optional<double> Default(const FieldDescriptor& field) {
+  const v1::Limits& limits = field.options().GetExtension(v1::limits);
+  if (limits.has_unset()) return limits.unset();
+  double number = 0;
+  return absl::SimpleAtod(limits.zero(), &number) ? std::optional(number) : std::nullopt;
+}
+
 }  // namespace
 
 void CheckLimits(const Message& message, const std::string& path, ValidationErrors& errors) {
@@ -174,6 +198,27 @@ absl::Status CheckLimits(const Message& message, const std::string& path) {
   ValidationErrors errors;
   CheckLimits(message, path, errors);
   return errors.First();
+}
+
+void FillNumbers(Message& message) {
+  const google::protobuf::Reflection& reflection = *message.GetReflection();
+  for (int i = 0; i < message.GetDescriptor()->field_count(); ++i) {
+    const FieldDescriptor& field = *message.GetDescriptor()->field(i);
+    if (field.is_repeated() || reflection.HasField(message, &field)) continue;
+    if (const std::optional<double> number = Default(field)) SetNumber(field, *number, message);
+  }
+  std::vector<const FieldDescriptor*> set;
+  reflection.ListFields(message, &set);
+  for (const FieldDescriptor* field : set) {
+    if (field->cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE || field->is_map()) continue;
+    if (!field->is_repeated()) {
+      FillNumbers(*reflection.MutableMessage(&message, field));
+      continue;
+    }
+    for (int j = 0; j < reflection.FieldSize(message, field); ++j) {
+      FillNumbers(*reflection.MutableRepeatedMessage(&message, field, j));
+    }
+  }
 }
 
 }  // namespace ballast

@@ -17,4 +17,8 @@ void CheckLimits(const google::protobuf::Message& message, const std::string& pa
 // INVALID_ARGUMENT with the first of the errors.
 absl::Status CheckLimits(const google::protobuf::Message& message, const std::string& path);
 
+// Sets each number that is not set, and whose limits state a default, to that default, in `message` and in those
+// messages in it that are set.
+void FillNumbers(google::protobuf::Message& message);
+
 }  // namespace ballast

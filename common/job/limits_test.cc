@@ -83,5 +83,33 @@ TEST(LimitsTest, NameThePathFromTheOutermostMessage) {
               HasSubstr("model.layers[0].residual.layers: got nothing, want at least 1 layer"));
 }
 
+TEST(FillNumbersTest, SetsTheDefaultsOfWhatIsNotSet) {
+  v1::Optimizer optimizer;
+  ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(
+      "adam { learning_rate: 1 beta2: 0 } schedule { one_cycle { total: 9 } }", &optimizer));
+  FillNumbers(optimizer);
+  EXPECT_EQ(optimizer.ShortDebugString(),
+            "adam { learning_rate: 1 beta1: 0.9 beta2: 0 epsilon: 1e-08 } "
+            "schedule { one_cycle { total: 9 warmup_fraction: 0.3 } }");
+  v1::Durability durability;
+  FillNumbers(durability);
+  EXPECT_EQ(durability.ShortDebugString(), "checkpoint_seconds: 60 keep_checkpoints: 2 return_seconds: 60");
+}
+
+// A default that its own limits refuse would make every job that writes it out invalid.
+TEST(FillNumbersTest, GivesValuesThatTheLimitsAllow) {
+  const google::protobuf::OneofDescriptor* const kinds = v1::Optimizer::descriptor()->FindOneofByName("kind");
+  for (int i = 0; i < kinds->field_count(); ++i) {
+    v1::Optimizer optimizer;
+    google::protobuf::Message* const inner = optimizer.GetReflection()->MutableMessage(&optimizer, kinds->field(i));
+    inner->GetReflection()->SetFloat(inner, inner->GetDescriptor()->FindFieldByName("learning_rate"), 0.1f);
+    if (auto* const momentum = inner->GetDescriptor()->FindFieldByName("momentum")) {
+      inner->GetReflection()->SetFloat(inner, momentum, 0.5f);
+    }
+    FillNumbers(optimizer);
+    EXPECT_TRUE(CheckLimits(optimizer, "optimizer").ok()) << CheckLimits(optimizer, "optimizer");
+  }
+}
+
 }  // namespace
 }  // namespace ballast

@@ -6,6 +6,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
+#include "common/job/limits.h"
 #include "common/status/error_reason.h"
 #include "common/tensors/tensor_spec.h"
 #include "google/protobuf/util/message_differencer.h"
@@ -43,13 +44,19 @@ absl::Status CheckCover(const PlacedTensor& tensor, size_t shards) {
                                                  " elements, want ", CountElements(tensor.spec)));
 }
 
+v1::TensorSpec Complete(v1::TensorSpec spec) {
+  FillNumbers(spec);
+  return spec;
+}
+
 }  // namespace
 
 absl::Status CheckSameSpec(const v1::TensorSpec& declared, const v1::TensorSpec& again) {
   google::protobuf::util::MessageDifferencer differencer;
   std::string difference;
   differencer.ReportDifferencesToString(&difference);
-  if (differencer.Compare(declared, again)) return absl::OkStatus();
+  // A constant that one of them leaves out is the same as its default in the other.
+  if (differencer.Compare(Complete(declared), Complete(again))) return absl::OkStatus();
   if (!difference.empty() && difference.back() == '\n') difference.pop_back();
   std::replace(difference.begin(), difference.end(), '\n', ';');
   return WithReason(v1::ERROR_REASON_TENSOR_DIFFERS,

@@ -2,6 +2,7 @@
 #include "common/tensors/shard_map.h"
 
 #include "common/tensors/tensor_spec.h"
+#include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 
 namespace ballast {
@@ -38,6 +39,19 @@ TEST(ShardMapTest, PlacingTheSameAgainChangesNothing) {
   ASSERT_TRUE(map.Place({Spec(0, "w", 10)}).ok());
   EXPECT_EQ(map.epoch(), epoch);
   EXPECT_EQ(map.tensors().size(), 1);
+}
+
+TEST(ShardMapTest, AConstantThatIsLeftOutIsItsDefault) {
+  const auto spec = [](const std::string& optimizer) {
+    v1::TensorSpec one = Spec(0, "w", 10);
+    EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(optimizer, one.mutable_optimizer()));
+    return one;
+  };
+  ShardMap map({"a:1"});
+  ASSERT_TRUE(map.Place({spec("adam { learning_rate: 0.1 }")}).ok());
+  EXPECT_TRUE(map.Place({spec("adam { learning_rate: 0.1 beta1: 0.9 epsilon: 1e-8 }")}).ok());
+  const absl::Status status = map.Place({spec("adam { learning_rate: 0.1 beta1: 0.8 }")});
+  EXPECT_NE(status.message().find("optimizer.adam.beta1: 0.9 -> 0.8"), std::string::npos) << status;
 }
 
 TEST(ShardMapTest, RefusesATensorDeclaredDifferently) {

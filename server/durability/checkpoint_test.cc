@@ -304,6 +304,25 @@ TEST(CheckpointOfSchedulesTest, AReleaseThatDidNotKnowOfPositionsSavedTheTotalAl
   EXPECT_EQ(*ResumeAs(100, false, 100, true), 6);
 }
 
+TEST_F(CheckpointTest, AConstantThatWasLeftOutIsItsDefault) {
+  OwnedTensor saved = Tensor(1, "w", 4);
+  v1::Optimizer::Adam& adam = *saved.spec.mutable_optimizer()->mutable_adam();
+  adam.set_learning_rate(1);
+  ParameterShard before(ShardOptions(0), Clock::Real());
+  ASSERT_TRUE(before.Declare(SyncJob(1), {saved}).ok());
+  CheckpointManifest manifest = ManifestOf(9, {"a:1"}, {saved.spec});
+  manifest.add_incarnations(1);
+  AddPart(folder_, before, 0, manifest);
+  ASSERT_TRUE(folder_.Commit(manifest).ok());
+  const auto resume = [&](float beta1) {
+    adam.set_beta1(beta1);
+    return ParameterShard(ShardOptions(0, folder_.ManifestPath(9)), Clock::Real()).Declare(SyncJob(1), {saved});
+  };
+  EXPECT_TRUE(resume(0.9f).ok()) << resume(0.9f).status();
+  EXPECT_THAT(resume(0.8f).status(),
+              Fails(absl::StatusCode::kFailedPrecondition, "tensor 1 \"w\": optimizer.adam.beta1: got 0.8, want 0.9"));
+}
+
 TEST(CheckpointOfSchedulesTest, AnotherExplicitTotalIsAnotherModel) {
   constexpr auto kCode = absl::StatusCode::kFailedPrecondition;
   EXPECT_THAT(ResumeAs(100, false, 200, false).status(),

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/job/job_fields.h"
 #include "common/job/kind_names.h"
+#include "common/job/limits.h"
 #include "common/status/error_reason.h"
 #include "common/storage/checkpoint_folder.h"
 #include "common/storage/snapshot_file.h"
@@ -75,6 +76,9 @@ std::string WhyNotResumed(v1::TensorSpec saved, v1::TensorSpec now) {
   if (!saved_follows && now.optimizer().schedule().total_from_job()) {
     now.mutable_optimizer()->mutable_schedule()->clear_total_from_job();
   }
+  // A job may state a constant that it left out before.
+  FillNumbers(saved);
+  FillNumbers(now);
   const std::string difference = FirstDifference(WithoutJobLength(now), saved);
   return difference.empty() ? "" : absl::StrCat("tensor ", saved.id(), " \"", saved.name(), "\": ", difference);
 }

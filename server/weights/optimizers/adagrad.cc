@@ -14,8 +14,7 @@ struct Adagrad {
   static constexpr bool kDecaysWeightsItself = false;
 
   explicit Adagrad(const v1::Optimizer& config)
-      : learning_rate(config.adagrad().learning_rate()),
-        epsilon(config.adagrad().has_epsilon() ? config.adagrad().epsilon() : 1e-10f) {}
+      : learning_rate(config.adagrad().learning_rate()), epsilon(config.adagrad().epsilon()) {}
 
   struct Element {
     float rate;

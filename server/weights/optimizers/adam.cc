@@ -11,8 +11,7 @@ struct Adam {
   static constexpr int kSlots = 2;
   static constexpr bool kDecaysWeightsItself = false;
 
-  explicit Adam(const v1::Optimizer& config)
-      : learning_rate(config.adam().learning_rate()), moments(config.adam(), 1e-8) {}
+  explicit Adam(const v1::Optimizer& config) : learning_rate(config.adam().learning_rate()), moments(config.adam()) {}
 
   struct Element {
     AdamMoments::Element moments;

@@ -16,10 +16,8 @@ namespace ballast {
 struct AdamMoments {
   // Config is v1::Optimizer::Adam or a message with the same fields.
   template <typename Config>
-  AdamMoments(const Config& config, double default_epsilon)
-      : beta1(config.has_beta1() ? config.beta1() : 0.9),
-        beta2(config.has_beta2() ? config.beta2() : 0.999),
-        epsilon(config.has_epsilon() ? config.epsilon() : default_epsilon) {}
+  explicit AdamMoments(const Config& config)
+      : beta1(DecimalOf(config.beta1())), beta2(DecimalOf(config.beta2())), epsilon(DecimalOf(config.epsilon())) {}
 
   struct Element {
     float beta1;

@@ -13,9 +13,7 @@ struct AdamW {
   static constexpr bool kDecaysWeightsItself = true;
 
   explicit AdamW(const v1::Optimizer& config)
-      : learning_rate(config.adamw().learning_rate()),
-        weight_decay(config.weight_decay()),
-        moments(config.adamw(), 1e-8) {}
+      : learning_rate(config.adamw().learning_rate()), weight_decay(config.weight_decay()), moments(config.adamw()) {}
 
   struct Element {
     float keep;

@@ -27,7 +27,7 @@ struct Ftrl {
 
   explicit Ftrl(const v1::Optimizer& config)
       : learning_rate(config.ftrl().learning_rate()),
-        beta(config.ftrl().has_beta() ? config.ftrl().beta() : 1.0f),
+        beta(config.ftrl().beta()),
         l1(config.ftrl().l1()),
         l2(config.ftrl().l2()) {}
 

@@ -67,7 +67,7 @@ class Lamb : public Optimizer {
  public:
   explicit Lamb(const v1::Optimizer& config)
       : schedule_(config.schedule(), config.lamb().learning_rate()),
-        moments_(config.lamb(), 1e-6),
+        moments_(config.lamb()),
         weight_decay_(config.weight_decay()),
         filter_(config, 0.0f) {}
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/weights/optimizers/elementwise_optimizer.h"
 #include "server/weights/optimizers/optimizer.h"
+#include "server/weights/optimizers/schedule.h"
 
 namespace ballast {
 namespace {
@@ -15,8 +16,8 @@ struct Lion {
   explicit Lion(const v1::Optimizer& config)
       : learning_rate(config.lion().learning_rate()),
         weight_decay(config.weight_decay()),
-        beta1(config.lion().has_beta1() ? config.lion().beta1() : 0.9),
-        beta2(config.lion().has_beta2() ? config.lion().beta2() : 0.99) {}
+        beta1(DecimalOf(config.lion().beta1())),
+        beta2(DecimalOf(config.lion().beta2())) {}
 
   struct Element {
     float rate;

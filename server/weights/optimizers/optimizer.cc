@@ -3,10 +3,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/job/job_config.h"
+#include "common/job/limits.h"
 
 namespace ballast {
 
-// Each is defined in the file of its name. Its message of the configuration is set and valid.
+// Each is defined in the file of its name. Its message of the configuration is set and valid,
+// and has its defaults.
 using MakeKind = std::unique_ptr<Optimizer>(const v1::Optimizer&);
 MakeKind MakeSgd, MakeMomentum, MakeNesterov, MakeAdam, MakeAdamW, MakeLamb, MakeAdagrad, MakeRmsProp, MakeFtrl,
     MakeLion;
@@ -28,8 +30,10 @@ constexpr struct {
 
 absl::StatusOr<std::unique_ptr<Optimizer>> MakeOptimizer(const v1::Optimizer& config) {
   if (absl::Status status = ValidateOptimizer(config); !status.ok()) return status;
+  v1::Optimizer complete = config;
+  FillNumbers(complete);
   for (const auto& entry : kOptimizers) {
-    if (entry.kind == config.kind_case()) return entry.make(config);
+    if (entry.kind == complete.kind_case()) return entry.make(complete);
   }
   return absl::InternalError(absl::StrCat("optimizer kind ", config.kind_case(), " has no maker"));
 }

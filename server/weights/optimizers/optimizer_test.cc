@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/codecs/codec.h"
+#include "common/job/limits.h"
 #include "common/simd/instruction_set.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
@@ -445,6 +446,16 @@ TEST_P(OptimizerConformanceTest, GivesTheSameBitsInPlaceAndApart) {
 
 TEST_P(OptimizerConformanceTest, GivesTheSameBitsWithEachInstructionSet) {
   ExpectSameBits(GetParam().config, UpdatePlainly);
+}
+
+// A job file with every default written out trains the same model.
+TEST_P(OptimizerConformanceTest, GivesTheSameBitsWithDefaultsThatAreWritten) {
+  v1::Optimizer config = Config(GetParam().config);
+  FillNumbers(config);
+  const Trained got = Train(config.DebugString(), UpdatePlainly);
+  const Trained want = Train(GetParam().config, UpdatePlainly);
+  EXPECT_EQ(got.weights, want.weights);
+  EXPECT_EQ(got.slots, want.slots);
 }
 
 TEST_P(OptimizerConformanceTest, ScalesTheGradientBeforeAllElse) {

@@ -3,6 +3,7 @@
 
 #include "server/weights/optimizers/elementwise_optimizer.h"
 #include "server/weights/optimizers/optimizer.h"
+#include "server/weights/optimizers/schedule.h"
 
 namespace ballast {
 namespace {
@@ -15,8 +16,8 @@ struct RmsProp {
 
   explicit RmsProp(const v1::Optimizer& config)
       : learning_rate(config.rmsprop().learning_rate()),
-        alpha(config.rmsprop().has_alpha() ? config.rmsprop().alpha() : 0.99),
-        epsilon(config.rmsprop().has_epsilon() ? config.rmsprop().epsilon() : 1e-8f) {}
+        alpha(DecimalOf(config.rmsprop().alpha())),
+        epsilon(config.rmsprop().epsilon()) {}
 
   struct Element {
     float rate;

@@ -2,8 +2,12 @@
 #include "server/weights/optimizers/schedule.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
+#include <iterator>
 #include <numbers>
+
+#include "common/job/limits.h"
 
 namespace ballast {
 namespace {
@@ -21,13 +25,20 @@ double OneCycleFactor(const v1::Schedule::OneCycle& config, double t) {
   constexpr double kStart = 1 / 25.0;
   constexpr double kEnd = kStart / 10000;
   const double last = static_cast<double>(config.total()) - 1;
-  const double peak =
-      (config.has_warmup_fraction() ? config.warmup_fraction() : 0.3) * static_cast<double>(config.total()) - 1;
+  const double peak = DecimalOf(config.warmup_fraction()) * static_cast<double>(config.total()) - 1;
   const double at = std::min(t, last);
   return at < peak ? AlongCosine(kStart, 1, at / peak) : AlongCosine(1, kEnd, (at - peak) / (last - peak));
 }
 
+// With its defaults.
+v1::Schedule Complete(v1::Schedule config) {
+  FillNumbers(config);
+  return config;
+}
+
 }  // namespace
+
+Schedule::Schedule(const v1::Schedule& config, double rate) : config_(Complete(config)), rate_(rate) {}
 
 double Schedule::LearningRate(uint64_t t, std::optional<double> position) const {
   const double rate = rate_ * Factor(t, position);
@@ -49,7 +60,7 @@ double Schedule::Factor(uint64_t t, std::optional<double> position) const {
     case v1::Schedule::kPolynomial: {
       const auto& polynomial = config_.polynomial();
       const double left = 1 - ShareDone(at(polynomial.total()), polynomial.total());
-      return std::pow(left, polynomial.has_power() ? polynomial.power() : 1.0);
+      return std::pow(left, polynomial.power());
     }
     case v1::Schedule::kCosine:
       return AlongCosine(1, config_.cosine().min_rate_ratio(),
@@ -61,6 +72,15 @@ double Schedule::Factor(uint64_t t, std::optional<double> position) const {
       break;
   }
   return 1;
+}
+
+double DecimalOf(float constant) {
+  // The shortest decimal that stands for this float.
+  char text[32];
+  const char* const end = std::to_chars(std::begin(text), std::end(text), constant).ptr;
+  double decimal = 0;
+  std::from_chars(text, end, decimal);
+  return decimal;
 }
 
 }  // namespace ballast

@@ -13,7 +13,7 @@ namespace ballast {
 class Schedule {
  public:
   // `config` must be valid. `rate` is the optimizer's own learning rate.
-  Schedule(const v1::Schedule& config, double rate) : config_(config), rate_(rate) {}
+  Schedule(const v1::Schedule& config, double rate);
 
   // The learning rate of update t, from 0, at that position in the job (PushHeader.schedule_position), if it is
   // known. Takes well under a microsecond. The polynomial, cosine and one-cycle schedules use the C library's cos and
@@ -36,5 +36,9 @@ constexpr double IntegerPower(double base, uint64_t exponent) {
   }
   return power;
 }
+
+// The number that a job file means by a constant: 0.9 for the float nearest to it, of which a double would keep
+// 0.89999998. So a constant that is written and one that is left out give the same bits.
+double DecimalOf(float constant);
 
 }  // namespace ballast

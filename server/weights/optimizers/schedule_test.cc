@@ -34,6 +34,12 @@ struct Case {
   std::vector<Rate> rates;
 };
 
+TEST(DecimalOfTest, IsTheNumberThatWasWritten) {
+  for (double decimal : {0.9, 0.999, 0.99, 0.3, 1e-8, 1e-10, 0.1, 1.0, 0.0}) {
+    EXPECT_EQ(DecimalOf(static_cast<float>(decimal)), decimal);
+  }
+}
+
 TEST(ScheduleTest, EachCaseHasItsRates) {
   const std::vector<Case> cases = {
       Case("StaysConstantWhereNothingIsSet", "", 0.5, 0, {{0, 0.5}, {1000000, 0.5}}),
