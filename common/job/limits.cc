@@ -166,15 +166,15 @@ class Walk {
   ValidationErrors& errors_;
 };
 
-void SetNumber(const FieldDescriptor& field, double number, Message& message) {
-  const google::protobuf::Reflection& reflection = *message.GetReflection();
-  switch (field.cpp_type()) {
+void SetNumber(const FieldDescriptor* field, double number, Message* message) {
+  const google::protobuf::Reflection* const reflection = message->GetReflection();
+  switch (field->cpp_type()) {
     case FieldDescriptor::CPPTYPE_UINT32:
-      return reflection.SetUInt32(&message, &field, static_cast<uint32_t>(number));
+      return reflection->SetUInt32(message, field, static_cast<uint32_t>(number));
     case FieldDescriptor::CPPTYPE_INT64:
-      return reflection.SetInt64(&message, &field, static_cast<int64_t>(number));
+      return reflection->SetInt64(message, field, static_cast<int64_t>(number));
     case FieldDescriptor::CPPTYPE_FLOAT:
-      return reflection.SetFloat(&message, &field, static_cast<float>(number));
+      return reflection->SetFloat(message, field, static_cast<float>(number));
     default:
       return;
   }
@@ -201,22 +201,21 @@ absl::Status CheckLimits(const Message& message, const std::string& path) {
 }
 
 void FillNumbers(Message& message) {
-  const google::protobuf::Reflection& reflection = *message.GetReflection();
+  const google::protobuf::Reflection* const reflection = message.GetReflection();
   for (int i = 0; i < message.GetDescriptor()->field_count(); ++i) {
-    const FieldDescriptor& field = *message.GetDescriptor()->field(i);
-    if (field.is_repeated() || reflection.HasField(message, &field)) continue;
-    if (const std::optional<double> number = Default(field)) SetNumber(field, *number, message);
+    const FieldDescriptor* const field = message.GetDescriptor()->field(i);
+    if (field->is_repeated() || reflection->HasField(message, field)) continue;
+    if (const std::optional<double> number = Default(*field)) SetNumber(field, *number, &message);
   }
   std::vector<const FieldDescriptor*> set;
-  reflection.ListFields(message, &set);
+  reflection->ListFields(message, &set);
   for (const FieldDescriptor* field : set) {
     if (field->cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE || field->is_map()) continue;
-    if (!field->is_repeated()) {
-      FillNumbers(*reflection.MutableMessage(&message, field));
-      continue;
-    }
-    for (int j = 0; j < reflection.FieldSize(message, field); ++j) {
-      FillNumbers(*reflection.MutableRepeatedMessage(&message, field, j));
+    const int count = field->is_repeated() ? reflection->FieldSize(message, field) : 1;
+    for (int j = 0; j < count; ++j) {
+      Message* const inner = field->is_repeated() ? reflection->MutableRepeatedMessage(&message, field, j)
+                                                  : reflection->MutableMessage(&message, field);
+      FillNumbers(*inner);
     }
   }
 }
