@@ -98,6 +98,14 @@ class CommunicationTest(unittest.TestCase):
         self.assertAlmostEqual(got["transfer_ms"], 0.15)
         self.assertAlmostEqual(got["hidden_share"], 100 / 150)
 
+    def test_a_download_of_several_layers_counts_from_the_end_of_the_first_ones_backward(self):
+        spans = []
+        for number, begin in ((1, 0), (2, 1000), (3, 2000)):
+            spans += [("gpu", "backward b", number, begin, begin + 100), ("gpu", "backward a", number, begin + 100, begin + 500),
+                      ("copies", "download a to b", number, begin + 5, begin + 550)]
+        got = hidden_share.communication(trace_of(*spans), 1, 3, "gpu")
+        self.assertAlmostEqual(got["transfer_ms"], 0.05)
+
     def test_uploads_are_transfers(self):
         spans = [("gpu", "forward a", step, 100 * step, 100 * step + 50) for step in (1, 2, 3)]
         got = hidden_share.communication(trace_of(*spans, ("copies", "upload a", 1, 140, 160)), 1, 3, "gpu")

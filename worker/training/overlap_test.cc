@@ -47,6 +47,41 @@ TEST_F(OverlapTest, LayerIsPushedWhileTheOneBeforeItStillComputes) {
   EXPECT_THAT(Pushed(), ElementsAre(12, 12));
 }
 
+// The two layers have 8 bytes of gradients.
+TEST_F(OverlapTest, SmallLayersArePushedTogetherAfterTheFirstOne) {
+  Exchange({.merge_bytes = 8});
+  device_->Allow(kForward + kLoss + kSecondLayersBackward);
+  ASSERT_TRUE(Train(3, 1).ok());
+  EXPECT_THAT(shard_.sequences(), IsEmpty());
+  device_->AllowAll();
+  ASSERT_TRUE(exchange_->AwaitAll().ok());
+  EXPECT_EQ(shard_.sequences().size(), 1u);
+  EXPECT_THAT(Pushed(), ElementsAre(12, 12));
+  EXPECT_EQ(Train(1, 0)->loss_sum, 144 * 144);
+  ASSERT_TRUE(exchange_->AwaitAll().ok());
+}
+
+TEST_F(OverlapTest, LayersBeyondTheLimitArePushedAlone) {
+  Exchange({.merge_bytes = 7});
+  Step(3, 1);
+  EXPECT_EQ(shard_.sequences().size(), 2u);
+}
+
+TEST_F(OverlapTest, ScaledGradientsOfSmallLayersArePushedTogether) {
+  Exchange({.scale_loss = true, .merge_bytes = 8});
+  Step(3, 1);
+  EXPECT_EQ(shard_.sequences().size(), 1u);
+  EXPECT_THAT(Pushed(), ElementsAre(12, 12));
+}
+
+TEST_F(OverlapTest, SmallLayersAccumulateTogether) {
+  Exchange({.accumulate_batches = 2, .merge_bytes = 8});
+  ASSERT_TRUE(Train(3, 1, /*last_of_step=*/false).ok());
+  Step(1, 0);
+  EXPECT_EQ(shard_.sequences().size(), 1u);
+  EXPECT_THAT(Pushed(), ElementsAre(7, 7));
+}
+
 // Train has issued the last product before even the first one has run.
 TEST_F(OverlapTest, BackwardIsIssuedBeforeTheLossIsKnown) {
   device_->Allow(0);

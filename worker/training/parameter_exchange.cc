@@ -32,44 +32,66 @@ absl::Status CheckFinite(double loss_sum, uint64_t step, float learning_rate) {
                    "; other causes are features that are not normalized, and NaN in the data"));
 }
 
+// Bytes of a layer's gradients.
+int64_t BytesOf(const TrainableModel& model, const ParameterGroup& parameters) {
+  int64_t floats = 0;
+  for (size_t i = parameters.first; i < parameters.first + parameters.count; ++i) {
+    floats += model.parameters()[i].elements;
+  }
+  return floats * static_cast<int64_t>(sizeof(float));
+}
+
 }  // namespace
 
 ParameterExchange::ParameterExchange(TrainableModel* model, Client* client, const Options& options)
     : model_(model), client_(client), options_(options), unscaler_(model) {
   if (options.scale_loss) stats_.loss_scale = scaler_.emplace().scale();
+  std::string first_layer;
+  int64_t bytes = 0;
   for (const ParameterGroup& parameters : model->parameter_groups()) {
-    Group group;
-    group.parameters = parameters;
     // "dense1/weight" belongs to layer "dense1".
     const std::string& name = model->parameters()[parameters.first].name;
-    group.layer = name.substr(0, name.rfind('/'));
-    for (size_t i = parameters.first; i < parameters.first + parameters.count; ++i) {
-      const int64_t elements = model->parameters()[i].elements;
-      Device& device = *model->DeviceGradient(i).on.device;
-      TensorGradient& gradient = group.gradients.emplace_back();
-      gradient.tensor_id = i;
-      gradient.values = model->HostGradient(i);
-      if (options.codec != nullptr) gradient.encoded = options.codec->gradient(i);
-      if (gradient.values.empty() && gradient.encoded.empty()) {
-        const auto& memory = group.gradient_buffers.emplace_back(device.AllocateHost(elements));
-        gradient.values = memory->values();
-      }
-      TensorValues& values = group.values.emplace_back();
-      values.tensor_id = i;
-      values.values = model->HostParameter(i);
-      if (options.codec != nullptr) values.encoded = options.codec->values(i);
-      if (values.values.empty() && values.encoded.empty()) {
-        const auto& memory = group.value_buffers.emplace_back(device.AllocateHost(elements));
-        values.values = memory->values();
-      }
+    const std::string layer = name.substr(0, name.rfind('/'));
+    const int64_t more = BytesOf(*model, parameters);
+    const bool merges = !groups_.empty() && !model->waits_for_loss() && bytes + more <= options.merge_bytes &&
+                        model->DeviceGradient(parameters.first).on.device ==
+                            model->DeviceGradient(groups_.back().gradients[0].tensor_id).on.device;
+    if (!merges) {
+      groups_.emplace_back();
+      first_layer = layer;
+      bytes = 0;
     }
-    group.accumulators.resize(parameters.count);
+    bytes += more;
+    groups_.back().layer = merges ? absl::StrCat(first_layer, " to ", layer) : layer;
+    AddTensors(parameters, groups_.back());
+    places_.push_back({groups_.size() - 1, !merges});
     several_devices_ =
         several_devices_ || model->DeviceGradient(0).on.device != model->DeviceGradient(parameters.first).on.device;
-    groups_.push_back(std::move(group));
   }
   pipeline_ = TransferPipeline::Create(/*threaded=*/!model->waits_for_loss(), groups_.size(),
                                        [this](size_t group) { return Upload(groups_[group]); });
+}
+
+void ParameterExchange::AddTensors(const ParameterGroup& parameters, Group& group) {
+  for (size_t i = parameters.first; i < parameters.first + parameters.count; ++i) {
+    const int64_t elements = model_->parameters()[i].elements;
+    Device& device = *model_->DeviceGradient(i).on.device;
+    TensorGradient& gradient = group.gradients.emplace_back();
+    gradient.tensor_id = i;
+    gradient.values = model_->HostGradient(i);
+    if (options_.codec != nullptr) gradient.encoded = options_.codec->gradient(i);
+    if (gradient.values.empty() && gradient.encoded.empty()) {
+      gradient.values = group.gradient_buffers.emplace_back(device.AllocateHost(elements))->values();
+    }
+    TensorValues& values = group.values.emplace_back();
+    values.tensor_id = i;
+    values.values = model_->HostParameter(i);
+    if (options_.codec != nullptr) values.encoded = options_.codec->values(i);
+    if (values.values.empty() && values.encoded.empty()) {
+      values.values = group.value_buffers.emplace_back(device.AllocateHost(elements))->values();
+    }
+  }
+  group.accumulators.resize(group.gradients.size());
 }
 
 std::vector<v1::TensorSpec> ParameterExchange::Specs(const TrainableModel& model, const v1::Job& job,
@@ -202,14 +224,19 @@ absl::Status ParameterExchange::AwaitGroup(size_t index) {
   return absl::OkStatus();
 }
 
-absl::Status ParameterExchange::BeforeForward(size_t group) { return AwaitGroup(group); }
+absl::Status ParameterExchange::BeforeForward(size_t layer) {
+  return places_[layer].first ? AwaitGroup(places_[layer].group) : absl::OkStatus();
+}
 
 absl::Status ParameterExchange::AfterForward(const BatchResult& result) {
   batch_.loss_unchecked = false;
   return CheckFinite(result.loss_sum, batch_.step, stats_.learning_rate);
 }
 
-absl::Status ParameterExchange::GradientReady(size_t index) {
+absl::Status ParameterExchange::GradientReady(size_t layer) {
+  // Backward computes the first of several layers last.
+  if (!places_[layer].first) return absl::OkStatus();
+  const size_t index = places_[layer].group;
   Group& group = groups_[index];
   if (absl::Status status = Prepare(group); !status.ok()) return status;
   batch_.learning_rate = stats_.learning_rate;

@@ -66,6 +66,9 @@ class ParameterExchange : public StepHooks {
     // Encodes and decodes on the devices; null: the client does. If it encodes gradients, steps must be of one batch;
     // must be null or handle no tensor under local SGD. Must outlive the exchange.
     DeviceCodec* codec = nullptr;
+    // If the host cannot address the device's memory, consecutive layers are exchanged together while their gradients
+    // have at most this many bytes, because each copy and each push has a fixed cost. 0: each layer by itself.
+    int64_t merge_bytes = 0;
     // Once it is true, a wait for servers ends within one second.
     const std::atomic<bool>* interrupted = nullptr;
     // Records pushes, pulls and waits; may be null. Must outlive the exchange.
@@ -91,9 +94,9 @@ class ParameterExchange : public StepHooks {
   // BatchView::loss_scale for the next batch.
   float loss_scale() const { return scaler_.has_value() ? scaler_->scale() : 1; }
 
-  absl::Status BeforeForward(size_t group) override;
+  absl::Status BeforeForward(size_t layer) override;
   absl::Status AfterForward(const BatchResult& result) override;
-  absl::Status GradientReady(size_t group) override;
+  absl::Status GradientReady(size_t layer) override;
 
   // Replaces the hooks for a batch without examples. A step without any examples is pushed, too, because others may
   // wait for the push.
@@ -137,10 +140,17 @@ class ParameterExchange : public StepHooks {
     float learning_rate = 0;
   };
 
-  // A layer's parameters and the state of their transfer. The buffers are used if the host cannot address the device's
-  // memory and the device does not encode. The pipeline owns a group that is not at rest in it.
+  // The exchange's group that one of the model's is in, and whether it is the first there.
+  struct Place {
+    size_t group = 0;
+    bool first = true;
+  };
+
+  // The parameters of a layer, or of several small ones, and the state of their transfer. The buffers are used if the
+  // host cannot address the device's memory and the device does not encode. The pipeline owns a group that is not at
+  // rest in it.
   struct Group {
-    ParameterGroup parameters;
+    // Its name, or those of the first and the last layer.
     std::string layer;
     std::vector<TensorGradient> gradients;
     std::vector<TensorValues> values;
@@ -157,6 +167,8 @@ class ParameterExchange : public StepHooks {
   // Calls `ready`, which waits up to the given time, until it returns true. CANCELLED if interrupted. `what` names the
   // wait in the timeline: a layer, or "weights".
   absl::Status Await(absl::FunctionRef<bool(absl::Duration)> ready, absl::string_view what);
+  // Adds a layer's tensors to the group.
+  void AddTensors(const ParameterGroup& parameters, Group& group);
   // Returns a span that begins now, or nullopt if the timeline is off.
   std::optional<TimelineSpan> BeginSpan() const;
   // Records a push-pull as two spans: the push ends when the last response begins, the pull starts when the first does.
@@ -185,6 +197,8 @@ class ParameterExchange : public StepHooks {
   std::vector<Group> groups_;
   // True if the groups are on different devices.
   bool several_devices_ = false;
+  // Indexed by the model's parameter groups.
+  std::vector<Place> places_;
   std::optional<LossScaler> scaler_;
   GradientUnscaler unscaler_;
   CurrentBatch batch_;
