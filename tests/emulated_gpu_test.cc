@@ -97,6 +97,9 @@ TEST_P(EmulatedGpuTrainingTest, LearnsWhatTheCpuLearns) {
   EXPECT_LE(LargestDifference("cpu", "cuda"), GetParam().tolerance);
   EXPECT_EQ(gpu["loss_scale"].is_null(), GetParam().precision != "fp16");
   EXPECT_THAT(Read("cuda/logs/worker-0.log"), HasSubstr("memory of device 0: at most "));
+  ASSERT_EQ(gpu["gpu_peak_bytes"].size(), 1u);
+  EXPECT_GT(gpu["gpu_peak_bytes"][0].get<int64_t>(), gpu["memory"]["weights"].get<int64_t>());
+  EXPECT_TRUE(cpu["gpu_peak_bytes"].empty());
 }
 
 INSTANTIATE_TEST_SUITE_P(, EmulatedGpuTrainingTest,

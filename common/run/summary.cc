@@ -131,6 +131,8 @@ void AssignLaterFields(const Json& object, Summary& summary, absl::Status& statu
   if (!object.contains("best_epoch")) return;
   Assign(summary.best_epoch, OptionalNumberField(object, "best_epoch"), status);
   Assign(summary.stopped_early, BoolField(object, "stopped_early"), status);
+  if (!object.contains("gpu_peak_bytes")) return;
+  Assign(summary.gpu_peak_bytes, CountsField(object, "gpu_peak_bytes"), status);
 }
 
 }  // namespace
@@ -172,6 +174,7 @@ std::string SummaryToJson(const Summary& summary) {
                    {"skipped_steps", summary.skipped_steps},
                    {"loss_scale", NumberOrNull(summary.loss_scale)},
                    {"memory", ToJson(summary.memory)},
+                   {"gpu_peak_bytes", summary.gpu_peak_bytes},
                    {"restarts", summary.restarts},
                    {"workers_lost", summary.workers_lost},
                    {"examples_repeated", summary.examples_repeated},

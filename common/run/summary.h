@@ -82,8 +82,9 @@ struct Summary {
   // loss; nullopt if it was not scaled.
   int64_t skipped_steps = 0;
   std::optional<double> loss_scale;
-  // Memory of worker 0.
+  // Memory of worker 0, and the most that each of its GPUs held at once since it was opened; empty without GPUs.
   MemoryBytes memory;
+  std::vector<int64_t> gpu_peak_bytes;
   // Processes that launch restarted after they died; workers that were lost while the others continued; and examples
   // handed out again because of that, which limits the number of examples seen twice.
   int64_t restarts = 0;

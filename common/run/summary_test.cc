@@ -50,6 +50,7 @@ Summary Example() {
           .skipped_steps = 6,
           .loss_scale = 32768,
           .memory = {10, 20, 30, 40, 50, 5},
+          .gpu_peak_bytes = {700, 800},
           .restarts = 3,
           .workers_lost = 2,
           .examples_repeated = 480,
@@ -77,6 +78,7 @@ TEST(SummaryTest, IsOneLineWithTheKeysThatScriptsReadInThisOrder) {
             R"("bytes_sent":1000,"bytes_received":4000,"gradient_bytes":1000,"bytes_sent_per_step":10.5,)"
             R"("bytes_received_per_step":40.5,"skipped_steps":6,"loss_scale":32768.0,)"
             R"("memory":{"weights":10,"gradients":20,"activations":30,"workspace":40,"staging":50,"pinned":5},)"
+            R"("gpu_peak_bytes":[700,800],)"
             R"("restarts":3,"workers_lost":2,"examples_repeated":480,"pushes_lost":0,"pushes_duplicated":0,)"
             R"("pushes_lost_by_shard":[0,0],)"
             R"("run_dir":"runs/a","best_epoch":4,"stopped_early":true,"interrupted":false,)"

@@ -331,6 +331,7 @@ absl::Status RunRecorder::Finish(TrainableModel& model, const v1::JobProgress& p
   }
   Summary summary = Summarize(progress);
   summary.interrupted = interrupted;
+  summary.gpu_peak_bytes = totals.gpu_peak_bytes;
   AddShards(totals.shards, summary);
   if (totals.reported.has_value() && !totals.shards.empty()) AddPushes(*totals.reported, totals.shards, summary);
   if (const std::string losses = DescribeLosses(summary); !losses.empty()) std::cerr << losses << std::endl;

@@ -66,11 +66,14 @@ class RunRecorder {
   // Writes the model if Training.keep_best is set and this evaluation of it is the best so far.
   absl::Status KeepBest(TrainableModel& model, const v1::Evaluation& evaluation, const v1::JobProgress& progress);
 
-  // Final counts over all workers, from the coordinator and the shards; empty if they did not respond.
+  // Final counts over all workers, from the coordinator and the shards; empty if they did not respond. Final peaks of
+  // this worker's GPUs.
   struct Totals {
     // Fetched before `shards`.
     std::optional<v1::GetProgressResponse> reported;
     std::vector<v1::GetStatusResponse> shards;
+    // As in Summary.
+    std::vector<int64_t> gpu_peak_bytes;
   };
 
   // Writes the current model, unless a better one is kept, and the summary.

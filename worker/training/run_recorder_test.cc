@@ -208,7 +208,7 @@ TEST_F(RunRecorderTest, TheSummaryIsOfTheWholeJobNotOfOneProcess) {
       "} "
       "total { examples: 640 steps: 10 seconds: 16 wait_seconds: 4 pushes: 20 staleness_sum: 30 max_staleness: 3 "
       "dropped: 5 skipped: 1 bytes_sent: 1000 bytes_received: 4000 }");
-  ASSERT_TRUE(recorder.Finish(*model, progress, {}, false).ok());
+  ASSERT_TRUE(recorder.Finish(*model, progress, {.gpu_peak_bytes = {64}}, false).ok());
   const Summary summary = ReadSummary(recorder.folder().summary()).value();
   EXPECT_EQ(summary.epochs, 2);
   EXPECT_EQ(summary.samples_per_second, 80);

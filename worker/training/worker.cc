@@ -223,6 +223,11 @@ absl::Status Worker::Finish(const v1::JobProgress& progress, bool interrupted) {
     std::cerr << "warning: the summary lacks the servers' totals: " << shards.status().message() << std::endl;
   }
   if (shards.ok()) totals.shards = *std::move(shards);
+  if (!resources_->model->waits_for_loss()) {
+    for (const NamedDevice& each : resources_->devices.devices()) {
+      totals.gpu_peak_bytes.push_back(each.device->PeakBytes());
+    }
+  }
   return recorder_->Finish(*resources_->model, progress, totals, interrupted);
 }
 
