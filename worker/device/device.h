@@ -65,6 +65,10 @@ class Device : public ImageOperations, public NormalizationOperations, public Ve
   // Zeroed host memory, which the device must outlive. Copies of floats between it and this device are the fastest if
   // the device pins it; it does so up to a limit of its own.
   virtual std::unique_ptr<HostMemory> AllocateHost(int64_t floats) = 0;
+  // Lets this device read and write host memory of another owner by itself, such as memory shared with a server, until
+  // the result is destroyed: before the memory is unmapped, and while no copy uses it. Null if that is useless or
+  // refused; copies are then only slower. Any thread may call it.
+  virtual std::unique_ptr<HostRegistration> RegisterHost(absl::Span<char> memory) = 0;
   // Waits for the operations issued on `to` so far, then copies values to the elements from `offset` on, rounded if
   // those have 16 bits. The caller may reuse `values` on return. OUT_OF_RANGE past the end.
   virtual absl::Status Upload(absl::Span<const float> values, Buffer& to, int64_t offset) = 0;

@@ -18,6 +18,12 @@ class HostMemory {
   virtual bool pinned() const = 0;
 };
 
+// Keeps memory of another owner known to a device, until destruction. Thread safety: none.
+class HostRegistration {
+ public:
+  virtual ~HostRegistration() = default;
+};
+
 // Ordinary memory, zeroed.
 class UnpinnedMemory : public HostMemory {
  public:

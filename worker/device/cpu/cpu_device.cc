@@ -154,6 +154,7 @@ class CpuDevice : public Device {
   }
 
   std::unique_ptr<HostMemory> AllocateHost(int64_t floats) override { return std::make_unique<UnpinnedMemory>(floats); }
+  std::unique_ptr<HostRegistration> RegisterHost(absl::Span<char>) override { return nullptr; }
 
   absl::Status ReserveWorkspace(absl::Span<const ConvShape>, int64_t) override { return absl::OkStatus(); }
 

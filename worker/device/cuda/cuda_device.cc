@@ -111,6 +111,11 @@ class CudaDevice : public Device {
     return queue_->pinned().Allocate(floats);
   }
 
+  std::unique_ptr<HostRegistration> RegisterHost(absl::Span<char> memory) override {
+    if (!queue_->Enter().ok()) return nullptr;
+    return queue_->pinned().Register(memory);
+  }
+
   absl::Status ReserveWorkspace(absl::Span<const ConvShape> shapes, int64_t examples) override {
     if (absl::Status status = queue_->Enter(); !status.ok()) return status;
     return convolution_->Reserve(shapes, examples);

@@ -146,6 +146,7 @@ class QueuedCpuDevice : public QueuedDevice {
   absl::StatusOr<std::unique_ptr<Buffer>> AllocateActivations(int64_t elements) override { return Allocate(elements); }
 
   std::unique_ptr<HostMemory> AllocateHost(int64_t floats) override { return cpu_->AllocateHost(floats); }
+  std::unique_ptr<HostRegistration> RegisterHost(absl::Span<char>) override { return nullptr; }
 
   absl::StatusOr<std::unique_ptr<Buffer>> Allocate(int64_t elements) override {
     absl::StatusOr<std::unique_ptr<Buffer>> memory = cpu_->Allocate(elements);

@@ -48,6 +48,7 @@ const char* cudaGetErrorName(cudaError_t error) {
     BALLAST_NAME(cudaErrorNotReady);
     BALLAST_NAME(cudaErrorIllegalAddress);
     BALLAST_NAME(cudaErrorPeerAccessAlreadyEnabled);
+    BALLAST_NAME(cudaErrorHostMemoryAlreadyRegistered);
     BALLAST_NAME(cudaErrorLaunchFailure);
     BALLAST_NAME(cudaErrorSystemDriverMismatch);
     BALLAST_NAME(cudaErrorStreamCaptureUnsupported);
@@ -190,6 +191,20 @@ cudaError_t cudaFreeHost(void* memory) {
   // The real call waits for all work, too.
   for (cudaStream_t stream : gpu.streams) Finish(stream);
   gpu.host_memory.Return(memory);
+  return cudaSuccess;
+}
+
+cudaError_t cudaHostRegister(void* memory, size_t bytes, unsigned) {
+  BALLAST_ENTER_WAITING();
+  if (gpu.host_memory.Contain(memory, bytes)) return cudaErrorHostMemoryAlreadyRegistered;
+  gpu.host_memory.Add(memory, bytes);
+  return cudaSuccess;
+}
+
+cudaError_t cudaHostUnregister(void* memory) {
+  const Lock lock(mutex);
+  for (cudaStream_t stream : gpu.streams) Finish(stream);
+  gpu.host_memory.Remove(memory);
   return cudaSuccess;
 }
 

@@ -37,6 +37,7 @@ enum cudaError_t {
   cudaErrorNotReady = 600,
   cudaErrorIllegalAddress = 700,
   cudaErrorPeerAccessAlreadyEnabled = 704,
+  cudaErrorHostMemoryAlreadyRegistered = 712,
   cudaErrorLaunchFailure = 719,
   cudaErrorSystemDriverMismatch = 803,
   cudaErrorStreamCaptureUnsupported = 900,
@@ -83,6 +84,7 @@ inline constexpr unsigned cudaStreamNonBlocking = 1;
 inline constexpr unsigned cudaEventDefault = 0;
 inline constexpr unsigned cudaEventDisableTiming = 2;
 inline constexpr unsigned cudaHostAllocDefault = 0;
+inline constexpr unsigned cudaHostRegisterPortable = 1;
 
 struct cudaDeviceProp {
   char name[256];
@@ -111,6 +113,8 @@ cudaError_t cudaFreeAsync(void* memory, cudaStream_t stream);
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total);
 cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned flags);
 cudaError_t cudaFreeHost(void* memory);
+cudaError_t cudaHostRegister(void* memory, size_t bytes, unsigned flags);
+cudaError_t cudaHostUnregister(void* memory);
 cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t stream);
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream);
 cudaError_t cudaMemcpyPeerAsync(void* to, int to_device, const void* from, int from_device, size_t bytes,

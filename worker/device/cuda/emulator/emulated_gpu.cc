@@ -63,18 +63,27 @@ void* Pieces::Take(size_t bytes) {
   char* const piece = static_cast<char*>(std::malloc(bytes));
   // Fills it with NaN, so that a read of uninitialized memory shows.
   std::memset(piece, 0xFF, bytes);
-  pieces_[piece] = bytes;
-  bytes_ += bytes;
+  Add(piece, bytes);
   return piece;
 }
 
-size_t Pieces::Return(void* memory) {
+void Pieces::Add(void* memory, size_t bytes) {
+  pieces_[static_cast<char*>(memory)] = bytes;
+  bytes_ += bytes;
+}
+
+size_t Pieces::Remove(void* memory) {
   const auto found = pieces_.find(static_cast<char*>(memory));
-  if (found == pieces_.end()) Die("freed memory that is not allocated");
+  if (found == pieces_.end()) Die("freed memory that is not allocated, or unregistered memory that is not registered");
   const size_t bytes = found->second;
-  std::memset(memory, 0xFF, bytes);
   bytes_ -= bytes;
   pieces_.erase(found);
+  return bytes;
+}
+
+size_t Pieces::Return(void* memory) {
+  const size_t bytes = Remove(memory);
+  std::memset(memory, 0xFF, bytes);
   std::free(memory);
   return bytes;
 }

@@ -57,6 +57,9 @@ class Pieces {
   // Returns the bytes of the piece.
   size_t Return(void* memory);
   void ReturnAll();
+  // Adds memory that stays the caller's, until Remove, which returns its bytes.
+  void Add(void* memory, size_t bytes);
+  size_t Remove(void* memory);
   // Returns whether [memory, memory + bytes) lies inside one of the pieces.
   bool Contain(const void* memory, size_t bytes) const;
   size_t bytes() const { return bytes_; }

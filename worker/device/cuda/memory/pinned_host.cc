@@ -17,14 +17,9 @@ class PinnedHost::Piece : public HostMemory {
   Piece(PinnedHost* owner, PinnedMemory memory, size_t bytes)
       : owner_(*owner), memory_(std::move(memory)), bytes_(bytes) {
     std::fill_n(static_cast<char*>(memory_.get()), bytes, 0);
-    absl::MutexLock lock(&owner_.mutex_);
-    owner_.pieces_[static_cast<const char*>(memory_.get())] = bytes;
+    owner_.Add(memory_.get(), bytes);
   }
-  ~Piece() override {
-    absl::MutexLock lock(&owner_.mutex_);
-    owner_.pieces_.erase(static_cast<const char*>(memory_.get()));
-    owner_.bytes_ -= static_cast<int64_t>(bytes_);
-  }
+  ~Piece() override { owner_.Remove(memory_.get()); }
 
   absl::Span<float> values() override { return {static_cast<float*>(memory_.get()), bytes_ / sizeof(float)}; }
   bool pinned() const override { return true; }
@@ -35,21 +30,62 @@ class PinnedHost::Piece : public HostMemory {
   const size_t bytes_;
 };
 
+class PinnedHost::Registration : public HostRegistration {
+ public:
+  Registration(PinnedHost* owner, absl::Span<char> memory, bool ends) : owner_(*owner), memory_(memory), ends_(ends) {
+    owner_.Add(memory.data(), memory.size());
+  }
+  ~Registration() override {
+    owner_.Remove(memory_.data());
+    if (ends_) cudaHostUnregister(memory_.data());
+  }
+
+ private:
+  PinnedHost& owner_;
+  const absl::Span<char> memory_;
+  // False if another device's registration, which holds for this one, comes first.
+  const bool ends_;
+};
+
 std::unique_ptr<HostMemory> PinnedHost::Allocate(int64_t floats) {
   const int64_t bytes = floats * static_cast<int64_t>(sizeof(float));
   if (bytes < kMinBytes) return std::make_unique<UnpinnedMemory>(floats);
   if (!Reserve(bytes)) {
-    Warn(absl::StrCat("the limit for each GPU is ", max_bytes_ >> 20, " MiB"));
+    WarnOfLimit();
     return std::make_unique<UnpinnedMemory>(floats);
   }
   absl::StatusOr<PinnedMemory> memory = MakePinnedMemory(bytes);
   if (memory.ok()) return std::make_unique<Piece>(this, *std::move(memory), bytes);
-  {
-    absl::MutexLock lock(&mutex_);
-    bytes_ -= bytes;
-  }
+  Release(bytes);
   Warn(memory.status().message());
   return std::make_unique<UnpinnedMemory>(floats);
+}
+
+std::unique_ptr<HostRegistration> PinnedHost::Register(absl::Span<char> memory) {
+  if (!Reserve(static_cast<int64_t>(memory.size()))) {
+    WarnOfLimit();
+    return nullptr;
+  }
+  const cudaError_t error = cudaHostRegister(memory.data(), memory.size(), cudaHostRegisterPortable);
+  const absl::Status status = CudaStatus(error, "cudaHostRegister");
+  // Portable: registered once, it is pinned for all devices.
+  const bool before = error == cudaErrorHostMemoryAlreadyRegistered;
+  if (status.ok() || before) return std::make_unique<Registration>(this, memory, /*ends=*/!before);
+  Release(static_cast<int64_t>(memory.size()));
+  Warn(status.message());
+  return nullptr;
+}
+
+void PinnedHost::Add(const void* memory, size_t bytes) {
+  absl::MutexLock lock(&mutex_);
+  pieces_[static_cast<const char*>(memory)] = bytes;
+}
+
+void PinnedHost::Remove(const void* memory) {
+  absl::MutexLock lock(&mutex_);
+  const auto piece = pieces_.find(static_cast<const char*>(memory));
+  bytes_ -= static_cast<int64_t>(piece->second);
+  pieces_.erase(piece);
 }
 
 bool PinnedHost::Contains(absl::Span<const float> values) const {
@@ -67,6 +103,13 @@ bool PinnedHost::Reserve(int64_t bytes) {
   bytes_ += bytes;
   return true;
 }
+
+void PinnedHost::Release(int64_t bytes) {
+  absl::MutexLock lock(&mutex_);
+  bytes_ -= bytes;
+}
+
+void PinnedHost::WarnOfLimit() { Warn(absl::StrCat("the limit for each GPU is ", max_bytes_ >> 20, " MiB")); }
 
 void PinnedHost::Warn(absl::string_view why) {
   {

@@ -14,8 +14,8 @@
 
 namespace ballast {
 
-// Allocates host memory that the GPU reads and writes by itself, and knows which memory that is. The operating system
-// cannot page it out, so there is a limit. Thread safety: safe.
+// Allocates or registers host memory that the GPU reads and writes by itself, and knows which memory that is. The
+// operating system cannot page it out, so there is a limit. Thread safety: safe.
 class PinnedHost {
  public:
   // Staging a smaller copy costs less than waiting for the GPU to read the memory.
@@ -28,15 +28,25 @@ class PinnedHost {
   // warning. This outlives them.
   std::unique_ptr<HostMemory> Allocate(int64_t floats) ABSL_LOCKS_EXCLUDED(mutex_);
 
+  // Pins memory of another owner, such as memory shared with a server. Null, with one warning, if it is beyond the
+  // limit or the driver refuses. This outlives the result.
+  std::unique_ptr<HostRegistration> Register(absl::Span<char> memory) ABSL_LOCKS_EXCLUDED(mutex_);
+
   // Returns whether all the values are in one of the pieces that are pinned now.
   bool Contains(absl::Span<const float> values) const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   class Piece;
+  class Registration;
 
+  void Add(const void* memory, size_t bytes) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Also ends the reservation of the bytes.
+  void Remove(const void* memory) ABSL_LOCKS_EXCLUDED(mutex_);
   // Returns false if the limit would be exceeded.
   bool Reserve(int64_t bytes) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Release(int64_t bytes) ABSL_LOCKS_EXCLUDED(mutex_);
   void Warn(absl::string_view why) ABSL_LOCKS_EXCLUDED(mutex_);
+  void WarnOfLimit() ABSL_LOCKS_EXCLUDED(mutex_);
 
   const int64_t max_bytes_;
   mutable absl::Mutex mutex_;

@@ -70,6 +70,41 @@ TEST_F(PinnedHostTest, MemoryThatCannotBePinnedIsOrdinary) {
   EXPECT_TRUE(host.Allocate(kFloats)->pinned());
 }
 
+TEST_F(PinnedHostTest, KnowsRegisteredMemoryUntilTheEndOfItsRegistration) {
+  PinnedHost host;
+  std::vector<float> values(kFloats);
+  const absl::Span<char> bytes(reinterpret_cast<char*>(values.data()), kFloats * sizeof(float));
+  std::unique_ptr<HostRegistration> registration = host.Register(bytes);
+  EXPECT_TRUE(host.Contains(values));
+  EXPECT_EQ(emulator::Count().host_bytes, bytes.size());
+  registration.reset();
+  EXPECT_FALSE(host.Contains(values));
+}
+
+TEST_F(PinnedHostTest, SeveralDevicesRegisterTheSameMemory) {
+  PinnedHost first, second;
+  std::vector<float> values(kFloats);
+  const absl::Span<char> bytes(reinterpret_cast<char*>(values.data()), kFloats * sizeof(float));
+  const std::unique_ptr<HostRegistration> one = first.Register(bytes), other = second.Register(bytes);
+  EXPECT_TRUE(first.Contains(values));
+  EXPECT_TRUE(second.Contains(values));
+}
+
+TEST_F(PinnedHostTest, ARefusedRegistrationIsAWarning) {
+  PinnedHost host;
+  std::vector<char> memory(1 << 20);
+  emulator::FailCall("cudaHostRegister", cudaErrorMemoryAllocation, 0);
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(host.Register(absl::MakeSpan(memory)), nullptr);
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              ::testing::HasSubstr("warning: some tensors' host memory is not pinned, so their copies to and from the "
+                                   "GPU are slower: cuda device: cudaHostRegister: cudaErrorMemoryAllocation"));
+  PinnedHost small(1 << 19);
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(small.Register(absl::MakeSpan(memory)), nullptr);
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), ::testing::HasSubstr("the limit for each GPU is 0 MiB"));
+}
+
 class PinnedCopyTest : public ::testing::TestWithParam<emulator::Schedule> {
  protected:
   void SetUp() override {
@@ -130,6 +165,19 @@ TEST_P(PinnedCopyTest, ElementsIn16BitsAreRoundedOnTheHost) {
   ASSERT_TRUE(device_->Upload(values, *x, 0).ok());
   ASSERT_TRUE(device_->Download(*x, 0, values).ok());
   EXPECT_THAT(values, ElementsAre(-2, 1));
+}
+
+TEST_P(PinnedCopyTest, RegisteredMemoryNeedsNoStaging) {
+  std::vector<float> values(kFloats);
+  const std::unique_ptr<HostRegistration> registration =
+      device_->RegisterHost({reinterpret_cast<char*>(values.data()), kFloats * sizeof(float)});
+  const std::unique_ptr<Buffer> x = *device_->Allocate(kFloats);
+  values[7] = 3;
+  ASSERT_TRUE(device_->Upload(absl::MakeConstSpan(values).subspan(7, 1), *x, 5).ok());
+  ASSERT_TRUE(device_->Download(*x, 4, absl::MakeSpan(values).first(2)).ok());
+  EXPECT_EQ(values[1], 3);
+  // The fixture has made it.
+  EXPECT_EQ(emulator::Count().host_allocations, 1);
 }
 
 TEST_P(PinnedCopyTest, AFailureIsReported) {
