@@ -73,7 +73,7 @@ def downloads(rows, first, last):
     spans = []
     for span in rows.get("copies", []):
         if first <= span["step"] <= last and span["name"].startswith("download ") and span["name"] != "download loss":
-            # Of several small layers ("a to c"), backward computes the first one last.
+            # Backward computes the first of several layers ("a to c") last.
             layer = span["name"][len("download "):].split(" to ")[0].rsplit("/", 1)[0]
             computed = max((end for end in ends.get(layer, []) if end <= span["end"] + CLOCKS), default=span["begin"])
             spans.append((min(max(span["begin"], computed), span["end"]), span["end"]))

@@ -72,7 +72,7 @@ class RunRecorder {
     // Fetched before `shards`.
     std::optional<v1::GetProgressResponse> reported;
     std::vector<v1::GetStatusResponse> shards;
-    // As in Summary.
+    // Summary.gpu_peak_bytes.
     std::vector<int64_t> gpu_peak_bytes;
   };
 
