@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/functional/any_invocable.h"
 #include "absl/strings/str_cat.h"
@@ -59,6 +60,7 @@ ShardChannelOptions ChannelOptionsFor(const ClientOptions& options) {
   channel.connections = options.channels_per_shard;
   channel.messages_in_flight = options.messages_in_flight;
   channel.shared_memory = options.shared_memory;
+  channel.pin_memory = options.pin_memory;
   channel.credentials = options.credentials;
   channel.watch_answers = options.watch_answers;
   channel.rpc_timeout = options.rpc_timeout;
@@ -378,7 +380,10 @@ absl::StatusOr<std::vector<Client::Slices>> Client::Route(const Request& request
       if (adds) {
         transfer.gradient = PartOf(gradient.values, slice);
         transfer.encoded_gradient = gradient.encoded.Part(slice.offset, slice.elements);
+        transfer.gradient_copier = gradient.copier;
       }
+      transfer.offset = slice.offset;
+      transfer.values_copier = values.copier;
       transfer.values = PartOf(values.values, slice);
       transfer.encoded_values = values.encoded.Part(slice.offset, slice.elements);
       by_shard[slice.shard].push_back(transfer);
@@ -515,6 +520,13 @@ std::pair<uint64_t, uint64_t> Client::pulled_versions() const {
     }
   }
   return {std::min(oldest, newest), newest};
+}
+
+bool Client::SharesMemory(uint32_t tensor_id) const {
+  const std::vector<ShardChannel*> shards = channels();
+  absl::MutexLock lock(&mutex_);
+  const auto shares = [&](const PlacedSlice& slice) { return shards[slice.shard]->shares_memory(); };
+  return tensors_.contains(tensor_id) && absl::c_all_of(tensors_.at(tensor_id).placed.slices, shares);
 }
 
 std::vector<uint64_t> Client::acknowledged_pushes() const {

@@ -37,6 +37,7 @@ struct ShardReply;
 // shard, its address and the call. After INVALID_ARGUMENT the job is unchanged; after any other failure of a push, a
 // part of it may have been applied.
 // Calls whose futures are not awaited may be reordered. All workers should push-pull tensors in the same order.
+// Size: each call has its own method, and most of them are a few lines over Begin and Route.
 // Thread safety: all methods may be called from any thread. Destroying the client cancels all calls.
 class Client {
  public:
@@ -83,6 +84,9 @@ class Client {
 
   // Returns the number of push messages that each shard, by rank, has acknowledged.
   std::vector<uint64_t> acknowledged_pushes() const;
+
+  // Returns whether large messages to all shards of the tensor go through shared memory now, so that a copier pays.
+  bool SharesMemory(uint32_t tensor_id) const;
 
   // Ends all calls in flight, and all later ones, with CANCELLED and the reason.
   void Shutdown(const std::string& reason);

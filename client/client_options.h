@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -9,6 +11,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "ballast/v1/tensor.pb.h"
+#include "client/element_copier.h"
 #include "client/encoded_elements.h"
 #include "common/rpc/credentials.h"
 #include "common/tensors/shard_map.h"
@@ -57,6 +60,8 @@ struct ClientOptions {
   uint32_t messages_in_flight = 8;
   // Sends large messages to a shard on the same machine through shared memory, if the shard has room for it.
   bool shared_memory = true;
+  // Prepares the memory that a server shares for another use, such as a GPU's copies; see PinMemory. May be empty.
+  std::function<std::shared_ptr<void>(absl::Span<char>)> pin_memory;
 
   // Records when each response begins to arrive, for AnswerTimes; costs one more callback per message.
   bool watch_answers = false;
@@ -102,11 +107,15 @@ struct TensorGradient {
   uint32_t tensor_id = 0;
   absl::Span<const float> values;
   EncodedElements<const char> encoded;
+  // If set, the client fills `values` itself, or does without it. Only for codec fp32.
+  ElementCopier* copier = nullptr;
 };
 struct TensorValues {
   uint32_t tensor_id = 0;
   absl::Span<float> values;
   EncodedElements<char> encoded;
+  // If set, it gets all values of a call that succeeds; the content of `values` is then undefined.
+  ElementCopier* copier = nullptr;
 };
 
 // Checks that a tensor is given once, with all its elements, as floats or encoded with `want`, the client's codec.

@@ -148,6 +148,19 @@ TEST_F(ClientTest, RefusesWhatIsEncodedOtherwiseThanItsCodecSays) {
             "INVALID_ARGUMENT: gradient of \"w\" is given both as floats and encoded, want one of them");
 }
 
+class NoCopier : public ElementCopier {
+ public:
+  absl::Status Fetch(size_t, absl::Span<float>) override { return absl::UnimplementedError("fetched"); }
+  absl::Status Store(size_t, absl::Span<const float>) override { return absl::UnimplementedError("stored"); }
+};
+
+TEST_F(ClientTest, RefusesACopierOfGradientsThatItEncodes) {
+  options_.codec.set_gradients(v1::ENCODING_BF16);
+  NoCopier copier;
+  EXPECT_EQ(Outcome(client().Push(0, 8, {{1, g4_, {}, &copier}})),
+            "INVALID_ARGUMENT: gradient of \"w\" has a copier, want none or codec fp32, got bf16");
+}
+
 // Elements of int8 share a scale, so a caller cannot encode parts of a tensor.
 TEST_F(ClientTest, RefusesEncodedElementsOfAnotherSizeThan16Bits) {
   options_.codec.set_gradients(v1::ENCODING_INT8);

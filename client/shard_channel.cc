@@ -67,7 +67,9 @@ ShardChannel::Route::Route(std::string to, const ShardChannelOptions& options) :
     connections.push_back(
         std::make_unique<Connection>(Connection{v1::ParameterService::NewStub(channel), grpc::GenericStub(channel)}));
   }
-  if (options.shared_memory) slot_sender = std::make_unique<SlotSender>(connections[0]->stub.get(), options.job);
+  if (options.shared_memory) {
+    slot_sender = std::make_unique<SlotSender>(connections[0]->stub.get(), options.job, options.pin_memory);
+  }
 }
 
 void ShardChannel::ReleaseRoute::operator()(Route* route) const {
@@ -120,6 +122,11 @@ void ShardChannel::MoveTo(const std::string& address) {
   const auto unused = [&]() { return route->users == 0; };
   absl::MutexLock lock(&mutex_);
   mutex_.Await(absl::Condition(&unused));
+}
+
+bool ShardChannel::shares_memory() const {
+  absl::MutexLock lock(&mutex_);
+  return route_->slot_sender != nullptr && route_->slot_sender->has_memory();
 }
 
 void ShardChannel::Send(std::vector<ShardMessage> messages) {

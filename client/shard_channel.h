@@ -31,6 +31,7 @@ struct ShardChannelOptions : ExchangeOptions {
   // Limit for pushes, and separately for messages that may wait on the server, so that these never block pushes.
   uint32_t messages_in_flight = 4;
   bool shared_memory = true;
+  PinMemory pin_memory;
   // The credentials and timeouts have the same meaning as in ClientOptions.
   Credentials credentials;
   absl::Duration rpc_timeout;
@@ -79,6 +80,9 @@ class ShardChannel {
 
   // Blocks until every `done` has returned; call it after Shutdown.
   void WaitUntilIdle();
+
+  // Returns whether large messages go through shared memory now.
+  bool shares_memory() const;
 
   uint32_t rank() const { return rank_; }
   // Returns the number of messages with gradients that succeeded.

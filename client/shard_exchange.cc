@@ -82,12 +82,18 @@ void ShardExchange::StartAttempt(uint64_t map_epoch, uint32_t wait_ms, SlotSende
   state_ = Next(state_, ExchangeEvent::kAttempt);
   const bool first = state_ == ExchangeState::kFirstAttempt;
   if (!first) ++retries_;
-  grpc::ByteBuffer request = Encode(map_epoch, wait_ms);
-  bytes_sent_ += request.Length();
   loan_.reset();
-  if (first && slot_sender != nullptr && Bytes() >= kMinSharedBytes) loan_ = slot_sender->Lend(request);
-  if (loan_.has_value()) request = EncodeReference(loan_->reference());
-  request_.Swap(&request);
+  absl::StatusOr<grpc::ByteBuffer> request = MakeRequest(map_epoch, wait_ms, first ? slot_sender : nullptr);
+  if (!request.ok()) {
+    // A call that begins on a cancelled context ends at once, but not on this thread.
+    context->TryCancel();
+    end = [end = std::move(end), why = std::string(request.status().message())](const grpc::Status&) {
+      end(grpc::Status(grpc::StatusCode::INTERNAL, why));
+    };
+    const grpc::Slice nothing;
+    request = grpc::ByteBuffer(&nothing, 1);
+  }
+  request_.Swap(&*request);
   response_.Clear();
   answer_begun_ = absl::InfiniteFuture();
   const std::string& method = Method(message_.kind);
@@ -130,6 +136,45 @@ void ShardExchange::WhenReleased(absl::AnyInvocable<void()> then) {
     state_ = Next(state_, ExchangeEvent::kRelease);
     then();
   });
+}
+
+absl::StatusOr<grpc::ByteBuffer> ShardExchange::MakeRequest(uint64_t map_epoch, uint32_t wait_ms,
+                                                            SlotSender* slot_sender) {
+  const bool shares = slot_sender != nullptr && Bytes() >= kMinSharedBytes;
+  // A single large payload is a piece of the message, aligned in its slot.
+  const SliceTransfer* const only = message_.slices.size() == 1 && !fetched_ ? &message_.slices[0] : nullptr;
+  const bool fetches = shares && only != nullptr && only->gradient_copier != nullptr &&
+                       only->gradient.size() * sizeof(float) > PayloadMessageWriter::kCopiedBytes;
+  if (!fetches) {
+    if (absl::Status status = FetchGradients(); !status.ok()) return status;
+  }
+  grpc::ByteBuffer request = Encode(map_epoch, wait_ms);
+  bytes_sent_ += request.Length();
+  if (shares) {
+    loan_ = slot_sender->Lend(request, [&](absl::string_view piece, char* to) {
+      if (fetches && piece.data() == reinterpret_cast<const char*>(only->gradient.data())) {
+        const absl::Span<float> floats(reinterpret_cast<float*>(to), only->gradient.size());
+        return only->gradient_copier->Fetch(only->offset, floats).ok();
+      }
+      return CopyBytes(piece, to);
+    });
+  }
+  if (loan_.has_value()) return EncodeReference(loan_->reference());
+  // The request lends the memory, which may thus be filled after it.
+  if (absl::Status status = FetchGradients(); !status.ok()) return status;
+  return request;
+}
+
+absl::Status ShardExchange::FetchGradients() {
+  if (fetched_) return absl::OkStatus();
+  for (const SliceTransfer& slice : message_.slices) {
+    if (slice.gradient_copier == nullptr) continue;
+    // The cast is safe, because the caller lets the client fill the memory.
+    const absl::Span<float> to(const_cast<float*>(slice.gradient.data()), slice.gradient.size());
+    if (absl::Status status = slice.gradient_copier->Fetch(slice.offset, to); !status.ok()) return status;
+  }
+  fetched_ = true;
+  return absl::OkStatus();
 }
 
 uint64_t ShardExchange::Bytes() const {
@@ -214,7 +259,7 @@ absl::StatusOr<ShardReply> ShardExchange::Decode() const {
   auto answer = DecodePayloadMessage<v1::PushPullResponse, v1::SliceValue>(bytes->pieces, field, kMaxSlicesPerMessage);
   if (!answer.ok()) return absl::InternalError(answer.status().message());
   reply.outcome = answer->envelope.outcome();
-  absl::StatusOr<std::vector<uint64_t>> versions = DecodeValues(answer->items, message_.slices);
+  absl::StatusOr<std::vector<uint64_t>> versions = DecodeValues(answer->items, message_.slices, loan_.has_value());
   if (!versions.ok()) return versions.status();
   reply.versions = *std::move(versions);
   return reply;

@@ -122,6 +122,11 @@ class ShardExchange {
   // Returns the approximate size of the larger of request and response.
   uint64_t Bytes() const;
   grpc::ByteBuffer Encode(uint64_t map_epoch, uint32_t wait_ms) const;
+  // Encodes a request and, if `slot_sender` is not null and has room, copies it to shared memory; `loan_` then holds it
+  // and the result refers to it. Gradients with copiers are fetched to where they are sent from.
+  absl::StatusOr<grpc::ByteBuffer> MakeRequest(uint64_t map_epoch, uint32_t wait_ms, SlotSender* slot_sender);
+  // Fetches gradients with copiers into the caller's memory, once.
+  absl::Status FetchGradients();
   absl::StatusOr<ReceivedBytes> Answer() const;
   absl::StatusOr<ShardReply> Decode() const;
 
@@ -138,6 +143,8 @@ class ShardExchange {
   std::optional<BlockLoan> loan_;
   uint32_t retries_ = 0;
   uint64_t bytes_sent_ = 0;
+  // True once FetchGradients succeeded.
+  bool fetched_ = false;
   // Set only if responses are watched.
   absl::Time answer_begun_ = absl::InfiniteFuture();
 };

@@ -53,6 +53,20 @@ void CopyPieces(Codec::Pieces pieces, absl::Span<char> to) {
   }
 }
 
+// Decodes a payload to the slice's values, unless its copier can read them as they are.
+absl::Status DecodePayload(const Codec& codec, Codec::Pieces payload, bool in_shared_memory,
+                           const SliceTransfer& slice) {
+  const bool in_place = in_shared_memory && slice.values_copier != nullptr && codec.encoding() == v1::ENCODING_FP32 &&
+                        payload.size() == 1 && reinterpret_cast<uintptr_t>(payload[0].data()) % alignof(float) == 0;
+  absl::Span<const float> values = slice.values;
+  if (in_place) {
+    values = {reinterpret_cast<const float*>(payload[0].data()), slice.elements};
+  } else if (absl::Status status = codec.Decode(payload, slice.values); !status.ok()) {
+    return status;
+  }
+  return slice.values_copier == nullptr ? absl::OkStatus() : slice.values_copier->Store(slice.offset, values);
+}
+
 }  // namespace
 
 std::vector<GradientPayload> LendGradients(absl::Span<const SliceTransfer> slices, MemoryHold& hold) {
@@ -95,7 +109,7 @@ void AddRefs(absl::Span<const SliceTransfer> slices, v1::PullRequest* request) {
 }
 
 absl::StatusOr<std::vector<uint64_t>> DecodeValues(absl::Span<const ItemWithPayload<v1::SliceValue>> response,
-                                                   absl::Span<const SliceTransfer> slices) {
+                                                   absl::Span<const SliceTransfer> slices, bool in_shared_memory) {
   if (response.size() != slices.size()) {
     return absl::InternalError(absl::StrCat("response has ", response.size(), " slices, want ", slices.size()));
   }
@@ -112,7 +126,8 @@ absl::StatusOr<std::vector<uint64_t>> DecodeValues(absl::Span<const ItemWithPayl
     versions.push_back(response[i].item.version());
     if (!slices[i].encoded_values.empty()) {
       CopyPieces(response[i].payload, slices[i].encoded_values.bytes);
-    } else if (absl::Status status = codecs[i]->Decode(response[i].payload, slices[i].values); !status.ok()) {
+    } else if (absl::Status status = DecodePayload(*codecs[i], response[i].payload, in_shared_memory, slices[i]);
+               !status.ok()) {
       return absl::InternalError(absl::StrCat("response: tensor ", slices[i].tensor_id, " slice ",
                                               slices[i].slice_index, ": ", status.message()));
     }

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "ballast/v1/parameter_service.pb.h"
+#include "client/element_copier.h"
 #include "client/encoded_elements.h"
 #include "client/error_feedback.h"
 #include "common/wire/limits.h"
@@ -36,6 +37,10 @@ struct SliceTransfer {
   // Used instead if the caller encodes gradients or decodes values itself.
   EncodedElements<const char> encoded_gradient;
   EncodedElements<char> encoded_values;
+  // First element of the slice in its tensor, for the copiers of TensorGradient and TensorValues; these may be null.
+  uint64_t offset = 0;
+  ElementCopier* gradient_copier = nullptr;
+  ElementCopier* values_copier = nullptr;
 };
 
 // Packs slices into messages, in their order. An encoded message stays under `max_bytes` in either direction, unless it
@@ -103,10 +108,11 @@ grpc::ByteBuffer EncodeGradients(const Envelope& envelope, absl::Span<const Slic
 // Adds references to the slices of a pull.
 void AddRefs(absl::Span<const SliceTransfer> slices, v1::PullRequest* request);
 
-// Decodes a response into the slices' `values`, or copies it to their `encoded_values`, and returns their versions, in
-// order. INTERNAL if the response does not match the request, before any value is written, or if a payload is invalid
-// in its encoding, after earlier payloads were written.
+// Decodes a response into the slices' `values` and stores these with their copiers, or copies it to their
+// `encoded_values`, and returns their versions, in order. Copiers read floats in shared memory themselves. INTERNAL if
+// the response does not match the request, before any value is written, or if a payload is invalid in its encoding or
+// not stored, after earlier payloads were written.
 absl::StatusOr<std::vector<uint64_t>> DecodeValues(absl::Span<const ItemWithPayload<v1::SliceValue>> response,
-                                                   absl::Span<const SliceTransfer> slices);
+                                                   absl::Span<const SliceTransfer> slices, bool in_shared_memory);
 
 }  // namespace ballast

@@ -32,41 +32,84 @@ class SliceMessageTest : public testing::Test {
 };
 
 TEST_F(SliceMessageTest, WritesValuesAndReturnsVersions) {
-  EXPECT_EQ(DecodeValues(answer_, slices_).value(), std::vector<uint64_t>({17}));
+  EXPECT_EQ(DecodeValues(answer_, slices_, false).value(), std::vector<uint64_t>({17}));
   EXPECT_EQ(memory_, std::vector<float>({1.5f, -2.0f}));
 }
 
 TEST_F(SliceMessageTest, RefusesPayloadOfWrongSize) {
   answer_[0].payload = {"1234567"};
-  EXPECT_EQ(DecodeValues(answer_, slices_).status(),
+  EXPECT_EQ(DecodeValues(answer_, slices_, false).status(),
             absl::InternalError("response: tensor 4 slice 1 has 7 bytes of fp32, want 8"));
   EXPECT_EQ(memory_, std::vector<float>({0, 0}));
 }
 
 TEST_F(SliceMessageTest, RefusesAnotherSlice) {
   answer_[0].item.set_slice_index(0);
-  EXPECT_EQ(DecodeValues(answer_, slices_).status(),
+  EXPECT_EQ(DecodeValues(answer_, slices_, false).status(),
             absl::InternalError("response has tensor 4 slice 0, want tensor 4 slice 1"));
 }
 
 TEST_F(SliceMessageTest, RefusesUnknownEncoding) {
   answer_[0].item.set_encoding(static_cast<v1::Encoding>(99));
-  EXPECT_EQ(DecodeValues(answer_, slices_).status(),
+  EXPECT_EQ(DecodeValues(answer_, slices_, false).status(),
             absl::InternalError(
                 "response: tensor 4 slice 1: unknown encoding 99, want one of fp32, fp16, bf16, int8, top_k, sign"));
 }
 
 TEST_F(SliceMessageTest, RefusesMissingSlices) {
   answer_.clear();
-  EXPECT_EQ(DecodeValues(answer_, slices_).status(), absl::InternalError("response has 0 slices, want 1"));
+  EXPECT_EQ(DecodeValues(answer_, slices_, false).status(), absl::InternalError("response has 0 slices, want 1"));
 }
 
 TEST_F(SliceMessageTest, WritesNothingWhenALaterSliceIsWrong) {
   std::vector<float> more = {0};
   slices_.push_back({5, 0, 1, 0, {}, absl::MakeSpan(more)});
   answer_.push_back(answer_[0]);
-  EXPECT_FALSE(DecodeValues(answer_, slices_).ok());
+  EXPECT_FALSE(DecodeValues(answer_, slices_, false).ok());
   EXPECT_EQ(memory_, std::vector<float>({0, 0}));
+}
+
+// Notes what it stores.
+class NotingCopier : public ElementCopier {
+ public:
+  absl::Status Fetch(size_t, absl::Span<float>) override { return absl::UnimplementedError("no gradient"); }
+  absl::Status Store(size_t offset, absl::Span<const float> from) override {
+    offset_ = offset;
+    from_ = from.data();
+    values_.assign(from.begin(), from.end());
+    return status_;
+  }
+
+  absl::Status status_;
+  size_t offset_ = 0;
+  const float* from_ = nullptr;
+  std::vector<float> values_;
+};
+
+TEST_F(SliceMessageTest, ACopierReadsSharedMemoryItself) {
+  NotingCopier copier;
+  slices_[0].offset = 7;
+  slices_[0].values_copier = &copier;
+  answer_[0].payload = {absl::string_view(reinterpret_cast<const char*>(sent_), sizeof(sent_))};
+  EXPECT_EQ(DecodeValues(answer_, slices_, true).value(), std::vector<uint64_t>({17}));
+  EXPECT_EQ(copier.offset_, 7u);
+  EXPECT_EQ(copier.from_, sent_);
+  EXPECT_EQ(memory_, std::vector<float>({0, 0}));
+}
+
+TEST_F(SliceMessageTest, OtherwiseACopierGetsTheDecodedValues) {
+  NotingCopier copier;
+  slices_[0].values_copier = &copier;
+  // In two pieces, or received.
+  for (const bool in_shared_memory : {true, false}) {
+    EXPECT_TRUE(DecodeValues(answer_, slices_, in_shared_memory).ok());
+    EXPECT_EQ(copier.from_, memory_.data());
+    EXPECT_EQ(copier.values_, std::vector<float>({1.5f, -2.0f}));
+    answer_[0].payload = {absl::string_view(reinterpret_cast<const char*>(sent_), sizeof(sent_))};
+  }
+  copier.status_ = absl::InternalError("no device");
+  EXPECT_EQ(DecodeValues(answer_, slices_, false).status(),
+            absl::InternalError("response: tensor 4 slice 1: no device"));
 }
 
 TEST_F(SliceMessageTest, CopiesEncodedValuesAsTheyCame) {
@@ -76,7 +119,7 @@ TEST_F(SliceMessageTest, CopiesEncodedValuesAsTheyCame) {
   answer_[0].item.set_encoding(v1::ENCODING_BF16);
   // The split is inside an element.
   answer_[0].payload = {"\xc0", "\x3f\x01\xc0"};
-  EXPECT_EQ(DecodeValues(answer_, slices_).value(), std::vector<uint64_t>({17}));
+  EXPECT_EQ(DecodeValues(answer_, slices_, false).value(), std::vector<uint64_t>({17}));
   EXPECT_EQ(std::string(encoded, 4), "\xc0\x3f\x01\xc0");
 }
 
@@ -84,7 +127,7 @@ TEST_F(SliceMessageTest, RefusesValuesInAnotherEncodingThanTheirMemorys) {
   char encoded[4] = {};
   slices_[0].values = {};
   slices_[0].encoded_values = {v1::ENCODING_BF16, absl::MakeSpan(encoded)};
-  EXPECT_EQ(DecodeValues(answer_, slices_).status(),
+  EXPECT_EQ(DecodeValues(answer_, slices_, false).status(),
             absl::InternalError("response: tensor 4 slice 1 is fp32, want bf16"));
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Messages through memory shared by a client and a server of one machine have the same effect as over a connection.
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <random>
@@ -11,7 +12,9 @@
 #include "common/shared_memory/shared_message.h"
 #include "common/shared_memory/shared_region.h"
 #include "common/wire/payload_message.h"
+#include "gmock/gmock.h"
 #include "grpcpp/create_channel.h"
+#include "tests/fault/proxy/fault_proxy.h"
 #include "tests/testing/cluster.h"
 
 namespace ballast {
@@ -143,6 +146,116 @@ TEST(SharedMemoryTest, EncodedTensorsTravelAsTheyAre) {
     ASSERT_TRUE((*FindCodec(v1::ENCODING_FP16))->Decode({&payload, 1}, absl::MakeSpan(decoded)).ok());
     EXPECT_TRUE(decoded == Train(shared, v1::ENCODING_BF16, v1::ENCODING_FP16));
   }
+}
+
+// A tensor outside the client's reach. Counts the elements that it copies to or from `own`, the caller's memory.
+class FarTensor : public ElementCopier {
+ public:
+  absl::Status Fetch(size_t offset, absl::Span<float> to) override {
+    if (Has(own_gradient, to.data())) through_own += to.size();
+    std::copy_n(gradient.begin() + offset, to.size(), to.begin());
+    return fetch_status;
+  }
+  absl::Status Store(size_t offset, absl::Span<const float> from) override {
+    if (Has(own_values, from.data())) through_own += from.size();
+    std::copy(from.begin(), from.end(), values.begin() + offset);
+    return absl::OkStatus();
+  }
+
+  Future<PushResult> PushPull(Client& client, uint64_t step) {
+    TensorGradient pushed{1, own_gradient};
+    TensorValues pulled{1, absl::MakeSpan(own_values)};
+    pushed.copier = pulled.copier = this;
+    return client.PushPull(step, 1, {pushed}, {pulled});
+  }
+
+  absl::Status fetch_status;
+  std::vector<float> gradient = Gradient(), values = std::vector<float>(kElements);
+  std::vector<float> own_gradient = std::vector<float>(kElements), own_values = std::vector<float>(kElements);
+  std::atomic<size_t> through_own{0};
+
+ private:
+  static bool Has(const std::vector<float>& own, const float* place) {
+    return place >= own.data() && place < own.data() + own.size();
+  }
+};
+
+TEST(SharedMemoryTest, ACopierCopiesOnce) {
+  const std::vector<float> want = Train(false, v1::ENCODING_FP32, v1::ENCODING_FP32);
+  for (const bool shared : {true, false}) {
+    const std::unique_ptr<Server> server = Serve();
+    ClientOptions options = OptionsFor(*server, 0);
+    options.shared_memory = shared;
+    const std::unique_ptr<Client> client = JoinAs(options);
+    if (shared) AwaitSharing(*client);
+    EXPECT_EQ(client->SharesMemory(1), shared);
+    FarTensor tensor;
+    for (int step = 0; step < 3; ++step) {
+      const auto pushed = tensor.PushPull(*client, step).Get();
+      ASSERT_TRUE(pushed.ok()) << pushed.status();
+    }
+    EXPECT_TRUE(tensor.values == want);
+    EXPECT_EQ(tensor.through_own, shared ? 0 : 3 * 2 * kElements);
+  }
+}
+
+// The server has overwritten the gradients in shared memory with its responses, which are lost.
+TEST(SharedMemoryTest, ARetryFetchesTheGradientAgain) {
+  const std::vector<float> want = Train(false, v1::ENCODING_FP32, v1::ENCODING_FP32);
+  const std::unique_ptr<Server> server = Serve();
+  const std::unique_ptr<FaultProxy> proxy = *FaultProxy::Start(server->address(), {}, 1);
+  ClientOptions options = OptionsFor(*server, 0);
+  options.shards = {proxy->address()};
+  const std::unique_ptr<Client> client = JoinAs(options);
+  AwaitSharing(*client);
+  FarTensor tensor;
+  for (int step = 0; step < 3; ++step) {
+    proxy->SetPlan({.drop_replies = step == 1 ? 1.0 : 0.0, .silence = absl::ZeroDuration()});
+    const Future<PushResult> pushed = tensor.PushPull(*client, step);
+    while (step == 1 && proxy->counts().dropped_replies == 0) std::this_thread::yield();
+    proxy->SetPlan({});
+    ASSERT_TRUE(pushed.Get().ok()) << pushed.Get().status();
+  }
+  EXPECT_GT(StatusOf(*client).duplicates(), 0u);
+  EXPECT_TRUE(tensor.own_gradient != std::vector<float>(kElements));
+  EXPECT_TRUE(tensor.values == want);
+}
+
+TEST(SharedMemoryTest, AGradientThatCannotBeFetchedIsNotPushed) {
+  for (const bool shared : {true, false}) {
+    const std::unique_ptr<Server> server = Serve();
+    ClientOptions options = OptionsFor(*server, 0);
+    options.shared_memory = shared;
+    const std::unique_ptr<Client> client = JoinAs(options);
+    if (shared) AwaitSharing(*client);
+    FarTensor tensor;
+    tensor.fetch_status = absl::InternalError("no GPU");
+    const absl::Status status = tensor.PushPull(*client, 0).Get().status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInternal) << status;
+    EXPECT_THAT(std::string(status.message()), ::testing::EndsWith("no GPU"));
+    EXPECT_EQ(StatusOf(*client).worker_pushes(0).highest_sequence(), 0u);
+  }
+}
+
+TEST(SharedMemoryTest, IsPinnedFromItsFirstUseUntilItIsUnmapped) {
+  const std::unique_ptr<Server> server = Serve();
+  ClientOptions options = OptionsFor(*server, 0);
+  std::atomic<char*> pinned{nullptr};
+  std::atomic<bool> undone{false};
+  options.pin_memory = [&](absl::Span<char> memory) {
+    pinned = memory.data();
+    // The memory is still mapped.
+    return std::shared_ptr<void>(memory.data(), [&](void* mapped) {
+      static_cast<void>(*static_cast<volatile char*>(mapped));
+      undone = true;
+    });
+  };
+  std::unique_ptr<Client> client = JoinAs(options);
+  AwaitSharing(*client);
+  EXPECT_NE(pinned.load(), nullptr);
+  EXPECT_FALSE(undone);
+  client.reset();
+  EXPECT_TRUE(undone);
 }
 
 TEST(SharedMemoryTest, IsGivenBackWhenItsClientIsGone) {

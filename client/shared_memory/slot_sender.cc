@@ -47,7 +47,8 @@ class SlotSender::Stream : public grpc::ClientReadReactor<v1::ShareMemoryRespons
   v1::ShareMemoryResponse response_;
 };
 
-SlotSender::SlotSender(v1::ParameterService::Stub* stub, std::string job) : stub_(*stub), job_(std::move(job)) {}
+SlotSender::SlotSender(v1::ParameterService::Stub* stub, std::string job, PinMemory pin)
+    : stub_(*stub), job_(std::move(job)), pin_(std::move(pin)) {}
 
 SlotSender::~SlotSender() {
   Shutdown();
@@ -63,7 +64,7 @@ void SlotSender::Shutdown() {
   if (streaming_) stream_->Cancel();
 }
 
-std::optional<BlockLoan> SlotSender::Lend(const grpc::ByteBuffer& message) {
+std::optional<BlockLoan> SlotSender::Lend(const grpc::ByteBuffer& message, CopyPiece copy) {
   std::shared_ptr<SlotPool> pool;
   {
     absl::MutexLock lock(&mutex_);
@@ -71,7 +72,12 @@ std::optional<BlockLoan> SlotSender::Lend(const grpc::ByteBuffer& message) {
     if (pool == nullptr) AskIfDueLocked();
   }
   if (pool == nullptr) return std::nullopt;
-  return BlockLoan::Make(std::move(pool), message);
+  return BlockLoan::Make(std::move(pool), message, copy);
+}
+
+bool SlotSender::has_memory() const {
+  absl::MutexLock lock(&mutex_);
+  return pool_ != nullptr;
 }
 
 void SlotSender::AskIfDueLocked() {
@@ -84,9 +90,11 @@ void SlotSender::AskIfDueLocked() {
 
 void SlotSender::OnRegion(const v1::SharedRegion& description) {
   absl::StatusOr<std::shared_ptr<SharedRegion>> region = SharedRegion::Open(description);
+  std::shared_ptr<void> pin;
+  if (region.ok() && pin_) pin = pin_((*region)->memory());
   absl::MutexLock lock(&mutex_);
   if (region.ok() && !shutdown_) {
-    pool_ = std::make_shared<SlotPool>(*std::move(region));
+    pool_ = std::make_shared<SlotPool>(*std::move(region), std::move(pin));
     return;
   }
   ask_at_ = absl::InfiniteFuture();
@@ -101,7 +109,8 @@ void SlotSender::OnEnd(const grpc::Status& status) {
   ask_at_ = std::max(ask_at_, server_lost ? absl::Now() + kRetryPause : absl::InfiniteFuture());
 }
 
-SlotPool::SlotPool(std::shared_ptr<SharedRegion> region) : region_(std::move(region)) {
+SlotPool::SlotPool(std::shared_ptr<SharedRegion> region, std::shared_ptr<void> pin)
+    : region_(std::move(region)), pin_(std::move(pin)) {
   for (uint32_t slot = region_->slots(); slot-- > 0;) free_.push_back(slot);
 }
 
@@ -123,14 +132,15 @@ void SlotPool::Return(uint32_t slot) {
   (region_->TakeBack(slot) ? free_ : abandoned_).push_back(slot);
 }
 
-std::optional<BlockLoan> BlockLoan::Make(std::shared_ptr<SlotPool> pool, const grpc::ByteBuffer& message) {
+std::optional<BlockLoan> BlockLoan::Make(std::shared_ptr<SlotPool> pool, const grpc::ByteBuffer& message,
+                                         CopyPiece copy) {
   SharedRegion& region = pool->region();
   const std::optional<uint32_t> slot = pool->Take();
   if (!slot.has_value()) return std::nullopt;
   BlockLoan loan(std::move(pool));
   loan.reference_.set_region(region.id());
   loan.reference_.set_slot(*slot);
-  const std::optional<MessageSpot> spot = CopyMessage(message, region.Slot(*slot));
+  const std::optional<MessageSpot> spot = CopyMessage(message, region.Slot(*slot), copy);
   if (!spot.has_value()) return std::nullopt;
   loan.reference_.set_offset(spot->offset);
   loan.reference_.set_bytes(spot->bytes);

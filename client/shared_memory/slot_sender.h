@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,18 +14,25 @@
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "ballast/v1/parameter_service.grpc.pb.h"
 #include "ballast/v1/parameter_service.pb.h"
+#include "common/shared_memory/shared_message.h"
 #include "common/shared_memory/shared_region.h"
 #include "grpcpp/support/byte_buffer.h"
 
 namespace ballast {
 
+// Prepares memory shared with a server for another use, such as a GPU's copies, and undoes that when the last copy of
+// the result is destroyed, before the memory is unmapped. Called from any thread.
+using PinMemory = std::function<std::shared_ptr<void>(absl::Span<char>)>;
+
 // Owns the list of free slots in a client's shared region. Invariant: a slot that the server may still use is not free.
 // Thread safety: all methods may be called from any thread.
 class SlotPool {
  public:
-  explicit SlotPool(std::shared_ptr<SharedRegion> region);
+  // `pin` is destroyed before the region.
+  explicit SlotPool(std::shared_ptr<SharedRegion> region, std::shared_ptr<void> pin = nullptr);
 
   // Returns the slot that was freed last, because its memory is still in the caches.
   std::optional<uint32_t> Take();
@@ -35,6 +43,7 @@ class SlotPool {
 
  private:
   const std::shared_ptr<SharedRegion> region_;
+  const std::shared_ptr<void> pin_;
   absl::Mutex mutex_;
   std::vector<uint32_t> free_ ABSL_GUARDED_BY(mutex_);
   // Slots of calls that ended while the server still used them.
@@ -44,8 +53,8 @@ class SlotPool {
 // Owns a slot that contains a message and is lent to the server until destruction. Thread safety: none.
 class BlockLoan {
  public:
-  // Copies the message into a slot. Returns nullopt if no slot is free or large enough.
-  static std::optional<BlockLoan> Make(std::shared_ptr<SlotPool> pool, const grpc::ByteBuffer& message);
+  // Copies the message into a slot. Returns nullopt if no slot is free or large enough, or `copy` fails.
+  static std::optional<BlockLoan> Make(std::shared_ptr<SlotPool> pool, const grpc::ByteBuffer& message, CopyPiece copy);
   BlockLoan(BlockLoan&& other) noexcept = default;
   BlockLoan& operator=(BlockLoan&& other) noexcept {
     std::swap(pool_, other.pool_);
@@ -76,13 +85,16 @@ class BlockLoan {
 // Thread safety: all methods may be called from any thread. The destructor returns after gRPC's last callback.
 class SlotSender {
  public:
-  // `stub` outlives this.
-  SlotSender(v1::ParameterService::Stub* stub, std::string job);
+  // `stub` outlives this. `pin` may be empty.
+  SlotSender(v1::ParameterService::Stub* stub, std::string job, PinMemory pin = {});
   ~SlotSender();
   SlotSender(const SlotSender&) = delete;
 
-  // Copies the message into a slot; nullopt if there is none. Never blocks.
-  std::optional<BlockLoan> Lend(const grpc::ByteBuffer& message);
+  // Copies the message into a slot; nullopt if there is none, or `copy` fails. Blocks only in `copy`.
+  std::optional<BlockLoan> Lend(const grpc::ByteBuffer& message, CopyPiece copy);
+
+  // Returns whether the server provides memory now.
+  bool has_memory() const;
 
   // Releases the memory and requests none again. Loans stay valid.
   void Shutdown();
@@ -97,7 +109,8 @@ class SlotSender {
 
   v1::ParameterService::Stub& stub_;
   const std::string job_;
-  absl::Mutex mutex_;
+  const PinMemory pin_;
+  mutable absl::Mutex mutex_;
   bool shutdown_ ABSL_GUARDED_BY(mutex_) = false;
   // Time of the next request for memory; infinite if the server has none for this client.
   absl::Time ask_at_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();

@@ -40,28 +40,28 @@ TEST(SlotPoolTest, LeavesABlockAloneWhileTheServerUsesIt) {
 TEST(BlockLoanTest, LendsAMessageAndFreesItsBlockInTheEnd) {
   const std::shared_ptr<SlotPool> pool = MakePool(1);
   {
-    const std::optional<BlockLoan> loan = BlockLoan::Make(pool, BufferOf("a message"));
+    const std::optional<BlockLoan> loan = BlockLoan::Make(pool, BufferOf("a message"), CopyBytes);
     ASSERT_TRUE(loan.has_value());
     EXPECT_EQ(loan->reference().region(), pool->region().id());
     EXPECT_EQ(loan->reference().bytes(), 9u);
-    EXPECT_FALSE(BlockLoan::Make(pool, BufferOf("another")).has_value());
+    EXPECT_FALSE(BlockLoan::Make(pool, BufferOf("another"), CopyBytes).has_value());
     ASSERT_TRUE(pool->region().Borrow(0));
     EXPECT_EQ(*loan->Answer(loan->reference()), "a message");
     pool->region().GiveBack(0);
   }
-  EXPECT_TRUE(BlockLoan::Make(pool, BufferOf("another")).has_value());
+  EXPECT_TRUE(BlockLoan::Make(pool, BufferOf("another"), CopyBytes).has_value());
 }
 
 TEST(BlockLoanTest, WhatIsTooLargeIsNotLentAndKeepsNoBlock) {
   const std::shared_ptr<SlotPool> pool = MakePool(1);
-  EXPECT_FALSE(BlockLoan::Make(pool, BufferOf(std::string(SharedRegion::kSlotBytes, 'a'))).has_value());
+  EXPECT_FALSE(BlockLoan::Make(pool, BufferOf(std::string(SharedRegion::kSlotBytes, 'a')), CopyBytes).has_value());
   EXPECT_FALSE(pool->region().Borrow(0)) << "a slot that was never lent";
-  EXPECT_TRUE(BlockLoan::Make(pool, BufferOf("a message")).has_value());
+  EXPECT_TRUE(BlockLoan::Make(pool, BufferOf("a message"), CopyBytes).has_value());
 }
 
 TEST(BlockLoanTest, RefusesAnAnswerThatIsNotInItsBlock) {
   const std::shared_ptr<SlotPool> pool = MakePool(2);
-  const std::optional<BlockLoan> loan = BlockLoan::Make(pool, BufferOf("a message"));
+  const std::optional<BlockLoan> loan = BlockLoan::Make(pool, BufferOf("a message"), CopyBytes);
   v1::SharedSlot answer = loan->reference();
   answer.set_slot(1);
   EXPECT_TRUE(absl::IsInvalidArgument(loan->Answer(answer).status()));

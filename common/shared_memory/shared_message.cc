@@ -21,7 +21,16 @@ constexpr size_t kAlignment = 64;
 
 }  // namespace
 
+bool CopyBytes(absl::string_view piece, char* to) {
+  std::memcpy(to, piece.data(), piece.size());
+  return true;
+}
+
 std::optional<MessageSpot> CopyMessage(const grpc::ByteBuffer& message, absl::Span<char> slot) {
+  return CopyMessage(message, slot, CopyBytes);
+}
+
+std::optional<MessageSpot> CopyMessage(const grpc::ByteBuffer& message, absl::Span<char> slot, CopyPiece copy) {
   const size_t bytes = message.Length();
   if (bytes + kAlignment > slot.size()) return std::nullopt;
   const ReceivedBytes from = BytesOf(message);
@@ -33,7 +42,7 @@ std::optional<MessageSpot> CopyMessage(const grpc::ByteBuffer& message, absl::Sp
   const size_t offset = (kAlignment - ahead % kAlignment) % kAlignment;
   char* to = slot.data() + offset;
   for (absl::string_view piece : from.pieces) {
-    std::memcpy(to, piece.data(), piece.size());
+    if (!copy(piece, to)) return std::nullopt;
     to += piece.size();
   }
   return MessageSpot{static_cast<uint32_t>(offset), static_cast<uint32_t>(bytes)};

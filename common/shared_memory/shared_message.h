@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
@@ -24,6 +25,12 @@ struct MessageSpot {
 // Copies an encoded message into a slot, so that its first large payload is aligned to 64 bytes. Returns nullopt if
 // the slot is too small.
 std::optional<MessageSpot> CopyMessage(const grpc::ByteBuffer& message, absl::Span<char> slot);
+// Copies a piece of a message. Returns false if it cannot.
+using CopyPiece = absl::FunctionRef<bool(absl::string_view piece, char* to)>;
+// Copies the bytes of the piece.
+bool CopyBytes(absl::string_view piece, char* to);
+// Same, with `copy` for each piece; also nullopt if that fails.
+std::optional<MessageSpot> CopyMessage(const grpc::ByteBuffer& message, absl::Span<char> slot, CopyPiece copy);
 
 // Returns the part of the slot that `reference` describes. INVALID_ARGUMENT if it is not inside the slot.
 absl::StatusOr<absl::string_view> MessageAt(const v1::SharedSlot& reference, absl::Span<char> slot);

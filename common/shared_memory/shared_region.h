@@ -40,6 +40,8 @@ class SharedRegion {
   uint64_t id() const { return id_; }
   uint32_t slots() const { return slots_; }
 
+  // All of the mapping, from the beginning of a page.
+  absl::Span<char> memory() const { return {memory_, BytesOf(slots_)}; }
   // `slot` is less than slots().
   absl::Span<char> Slot(uint32_t slot) const;
 
