@@ -77,14 +77,14 @@ class StepHooks {
   // is computed yet; otherwise all are, and code that uses a gradient earlier must check LossSum() itself.
   virtual absl::Status AfterForward(const BatchResult& result) = 0;
   // Called in backward order when the group's gradients may be read, which may wait for the device. They are not
-  // written again before the next Train.
+  // written again before its BeforeForward in the next Train has returned.
   virtual absl::Status GradientReady(size_t group) = 0;
 };
 
 // Interface of a model to the training loop, independent of the devices that compute it. It has more than 8 methods
 // because no part of them would be useful alone. Thread safety: one call of Train or Evaluate at a time. Meanwhile,
 // other threads may set a group's parameters from its GradientReady until its next BeforeForward returns, and read its
-// gradients from GradientReady until the next Train.
+// gradients from GradientReady until its BeforeForward in the next Train returns.
 class TrainableModel {
  public:
   virtual ~TrainableModel() = default;

@@ -90,8 +90,24 @@ void ParameterExchange::AddTensors(const ParameterGroup& parameters, Group& grou
     if (values.values.empty() && values.encoded.empty()) {
       values.values = group.value_buffers.emplace_back(device.AllocateHost(elements))->values();
     }
+    group.direct.push_back(MakeDirectCopies(group));
   }
   group.accumulators.resize(group.gradients.size());
+}
+
+ParameterExchange::DirectCopies ParameterExchange::MakeDirectCopies(const Group& group) {
+  const size_t index = group.values.back().tensor_id;
+  const int64_t bytes = model_->parameters()[index].elements * static_cast<int64_t>(sizeof(float));
+  if (bytes < options_.min_direct_bytes || !model_->DeviceParameter(index).has_value()) return {};
+  // The host computes with both under local SGD, and with gradients that it sums or has to hold back.
+  if (options_.local_learning_rate > 0) return {};
+  const bool sums = options_.accumulate_batches > 1 || options_.scale_loss;
+  const bool fetches = !sums && group.gradients.back().encoded.empty() && !group.gradient_buffers.empty();
+  const bool stores = group.values.back().encoded.empty() && !group.value_buffers.empty();
+  if (!fetches && !stores) return {};
+  DeviceElements* const elements =
+      elements_.emplace_back(std::make_unique<DeviceElements>(model_, index, group.layer, options_.timeline)).get();
+  return {.gradient = fetches ? elements : nullptr, .values = stores ? elements : nullptr};
 }
 
 std::vector<v1::TensorSpec> ParameterExchange::Specs(const TrainableModel& model, const v1::Job& job,
@@ -147,10 +163,13 @@ void ParameterExchange::RecordSpans(Group& group, const PushResult& result) {
 }
 
 absl::Status ParameterExchange::Upload(const Group& group) {
-  for (const TensorValues& values : group.values) {
+  for (size_t i = 0; i < group.values.size(); ++i) {
+    const TensorValues& values = group.values[i];
     absl::Status status;
     if (!values.encoded.empty()) {
       status = options_.codec->Upload(values.tensor_id);
+    } else if (group.direct[i].stores) {
+      // The client has stored them.
     } else if (!group.value_buffers.empty()) {
       status = model_->SetParameter(values.tensor_id, values.values);
     }
@@ -167,7 +186,10 @@ void ParameterExchange::Decode(const Group& group) {
 
 absl::Status ParameterExchange::PullAll(uint64_t step) {
   std::vector<TensorValues> all;
-  for (const Group& group : groups_) all.insert(all.end(), group.values.begin(), group.values.end());
+  for (Group& group : groups_) {
+    all.insert(all.end(), group.values.begin(), group.values.end());
+    for (DirectCopies& direct : group.direct) direct.stores = false;
+  }
   std::optional<TimelineSpan> span = BeginSpan();
   const Future<PullResult> pull = client_->Pull(step, all);
   absl::Status status = Await([&](absl::Duration timeout) { return pull.WaitFor(timeout); }, "weights");
@@ -274,10 +296,15 @@ absl::StatusOr<TransferPipeline::Pushed> ParameterExchange::Collect(Group& group
 }
 
 absl::Status ParameterExchange::FetchGradients(Group& group) {
+  const bool one_batch = group.sent.batches == 1 && group.sent.ends_step;
   std::vector<HostCopy> copies;
   for (size_t i = 0; i < group.gradients.size(); ++i) {
     const size_t index = group.gradients[i].tensor_id;
-    if (!group.gradients[i].encoded.empty()) {
+    DirectCopies& direct = group.direct[i];
+    direct.fetches = direct.gradient != nullptr && one_batch && client_->SharesMemory(index);
+    if (direct.fetches) {
+      if (absl::Status status = direct.gradient->AwaitGradient(); !status.ok()) return status;
+    } else if (!group.gradients[i].encoded.empty()) {
       copies.push_back(options_.codec->Encoded(index));
     } else if (!group.gradient_buffers.empty()) {
       copies.push_back({model_->DeviceGradient(index).elements.buffer, group.gradient_buffers[i]->values()});
@@ -359,18 +386,24 @@ absl::StatusOr<TransferPipeline::Pushed> ParameterExchange::EndBatch(Group& grou
 Future<PushResult> ParameterExchange::Push(Group& group, const CurrentBatch& batch) {
   const bool local = options_.local_learning_rate > 0;
   std::vector<TensorGradient> gradients = group.gradients;
+  std::vector<TensorValues> values = group.values;
   for (size_t i = 0; i < gradients.size(); ++i) {
+    DirectCopies& direct = group.direct[i];
+    direct.stores = direct.values != nullptr && client_->SharesMemory(values[i].tensor_id);
+    if (direct.stores) values[i].copier = direct.values;
     GradientAccumulator& accumulator = group.accumulators[i];
     if (local) {
       gradients[i].values = accumulator.TakeChange(group.values[i].values);
     } else if (batch.batches > 1 || batch.examples == 0) {
       gradients[i].values = accumulator.TakeMean();
       gradients[i].encoded = {};
+    } else if (direct.fetches) {
+      gradients[i].copier = direct.gradient;
     }
   }
   const uint64_t examples = std::min<uint64_t>(batch.step_examples, std::numeric_limits<uint32_t>::max());
   group.begun = BeginSpan();
-  return client_->PushPull(batch.step, examples, gradients, group.values, batch.schedule_position);
+  return client_->PushPull(batch.step, examples, gradients, values, batch.schedule_position);
 }
 
 absl::Status ParameterExchange::AwaitAll() {
@@ -387,6 +420,7 @@ absl::Status ParameterExchange::Pause() {
 
 absl::Status ParameterExchange::AbandonAndPull() {
   if (absl::Status status = pipeline_->Abandon(kCopyTimeout); !status.ok()) return status;
+  for (const std::unique_ptr<DeviceElements>& elements : elements_) elements->Close();
   // A response still in flight carries values that are no newer than those of this pull.
   return PullAll(0);
 }

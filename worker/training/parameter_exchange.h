@@ -17,6 +17,7 @@
 #include "common/trace/timeline_recorder.h"
 #include "worker/model/trainable_model.h"
 #include "worker/training/device_codec.h"
+#include "worker/training/device_elements.h"
 #include "worker/training/gradient_arithmetic.h"
 #include "worker/training/transfer_pipeline.h"
 
@@ -53,6 +54,7 @@ struct ExchangeStats {
 // step's push. If the host cannot address the device's memory, the training thread only issues operations: the threads
 // of a ThreadedPipeline download and push gradients while earlier layers still compute, and upload the values that
 // arrive. Nothing of a batch is pushed before its loss is known to be finite. A tensor's id is its parameter's index.
+// Size: the ways of a push (one batch, several, local steps, scaled) share the groups and differ in a few lines each.
 // Thread safety: none; the training loop's thread calls it.
 class ParameterExchange : public StepHooks {
  public:
@@ -69,6 +71,10 @@ class ParameterExchange : public StepHooks {
     // If the host cannot address the device's memory, consecutive layers are exchanged together while their gradients
     // have at most this many bytes, because each copy and each push has a fixed cost. 0: each layer by itself.
     int64_t merge_bytes = 0;
+    // Tensors of at least this many bytes are copied straight between the device and memory shared with the servers, if
+    // all servers share memory with this process, and the floats need no computation on the host. Smaller ones cost
+    // less if they are copied with others.
+    int64_t min_direct_bytes = 1 << 20;
     // Once it is true, a wait for servers ends within one second.
     const std::atomic<bool>* interrupted = nullptr;
     // Records pushes, pulls and waits; may be null. Must outlive the exchange.
@@ -140,6 +146,15 @@ class ParameterExchange : public StepHooks {
     float learning_rate = 0;
   };
 
+  // Copies between device and messages, past the buffers; null if the gradient or the values must use these.
+  struct DirectCopies {
+    DeviceElements* gradient = nullptr;
+    DeviceElements* values = nullptr;
+    // True if the client makes them for the push in transit.
+    bool fetches = false;
+    bool stores = false;
+  };
+
   // The exchange's group that one of the model's is in, and whether it is the first there.
   struct Place {
     size_t group = 0;
@@ -156,6 +171,8 @@ class ParameterExchange : public StepHooks {
     std::vector<TensorValues> values;
     std::vector<std::unique_ptr<HostMemory>> value_buffers;
     std::vector<std::unique_ptr<HostMemory>> gradient_buffers;
+    // One per parameter.
+    std::vector<DirectCopies> direct;
     // One per parameter; used if a push is made from several batches.
     std::vector<GradientAccumulator> accumulators;
     // The batch as of its task in the pipeline.
@@ -169,6 +186,8 @@ class ParameterExchange : public StepHooks {
   absl::Status Await(absl::FunctionRef<bool(absl::Duration)> ready, absl::string_view what);
   // Adds a layer's tensors to the group.
   void AddTensors(const ParameterGroup& parameters, Group& group);
+  // Returns the direct copies of the group's last tensor.
+  DirectCopies MakeDirectCopies(const Group& group);
   // Returns a span that begins now, or nullopt if the timeline is off.
   std::optional<TimelineSpan> BeginSpan() const;
   // Records a push-pull as two spans: the push ends when the last response begins, the pull starts when the first does.
@@ -182,6 +201,7 @@ class ParameterExchange : public StepHooks {
   // A pipeline task that fetches the group's gradients and, unless the loss is scaled, ends the batch for it. Waits for
   // an unchecked loss; OUT_OF_RANGE if it is not finite.
   absl::StatusOr<TransferPipeline::Pushed> Collect(Group& group);
+  // Leaves gradients to the client if it can fetch them, and then only waits until they are computed.
   absl::Status FetchGradients(Group& group);
   // Ends the current batch after Prepare has run for all groups. Blocks until the gradients are on the host.
   absl::Status EndScaledBatch();
@@ -194,6 +214,8 @@ class ParameterExchange : public StepHooks {
   TrainableModel* const model_;
   Client* const client_;
   const Options options_;
+  // Before the groups, which refer to them.
+  std::vector<std::unique_ptr<DeviceElements>> elements_;
   std::vector<Group> groups_;
   // True if the groups are on different devices.
   bool several_devices_ = false;

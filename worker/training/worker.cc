@@ -36,6 +36,13 @@ constexpr absl::Duration kMinTimeout = absl::Milliseconds(1);
 // Gradients of this size cross a bus in less time than the fixed cost of their copy and push.
 constexpr int64_t kMergeBytes = 256 << 10;
 
+// Lets GPUs read and write memory that a server shares, until the last copy of the result is destroyed.
+std::shared_ptr<void> RegisterWith(const std::vector<NamedDevice>& devices, absl::Span<char> memory) {
+  auto registrations = std::make_shared<std::vector<std::unique_ptr<HostRegistration>>>();
+  for (const NamedDevice& each : devices) registrations->push_back(each.device->RegisterHost(memory));
+  return registrations;
+}
+
 absl::Duration WaitTimeout(const v1::Job& job) {
   return absl::Seconds(job.training().wait_seconds() == 0 ? 60 : job.training().wait_seconds());
 }
@@ -159,6 +166,11 @@ absl::Status Worker::Connect() {
   options.codec = options_.job.codec();
   options.durability = options_.job.durability();
   options.shared_memory = options_.shared_memory;
+  if (!resources_->model->waits_for_loss()) {
+    options.pin_memory = [devices = resources_->devices.devices()](absl::Span<char> memory) {
+      return RegisterWith(devices, memory);
+    };
+  }
   options.workers = joined_.workers();
   options.worker = joined_.member().rank();
   options.incarnation = joined_.member().incarnation();
