@@ -526,7 +526,8 @@ bool Client::SharesMemory(uint32_t tensor_id) const {
   const std::vector<ShardChannel*> shards = channels();
   absl::MutexLock lock(&mutex_);
   const auto shares = [&](const PlacedSlice& slice) { return shards[slice.shard]->shares_memory(); };
-  return tensors_.contains(tensor_id) && absl::c_all_of(tensors_.at(tensor_id).placed.slices, shares);
+  const auto tensor = tensors_.find(tensor_id);
+  return tensor != tensors_.end() && absl::c_all_of(tensor->second.placed.slices, shares);
 }
 
 std::vector<uint64_t> Client::acknowledged_pushes() const {
