@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "bench/bench_report.h"
 #include "cli/command/command.h"
+#include "common/job/kind_names.h"
 #include "common/simd/instruction_set.h"
 #include "common/tensors/tensor_spec.h"
 #include "google/protobuf/message.h"
@@ -148,6 +149,7 @@ absl::StatusOr<std::vector<ApplyResult>> RunApplyBenchmark(const ApplyBenchmarkO
   std::vector<ApplyResult> results;
   const google::protobuf::OneofDescriptor& kinds = *v1::Optimizer::descriptor()->FindOneofByName("kind");
   for (int i = 0; i < kinds.field_count(); ++i) {
+    if (!IsKindFor(*kinds.field(i), v1::PARAMETER_KIND_TENSOR)) continue;
     const v1::Optimizer config = Configure(*kinds.field(i));
     absl::StatusOr<std::unique_ptr<Optimizer>> optimizer = MakeOptimizer(config);
     if (!optimizer.ok()) return optimizer.status();

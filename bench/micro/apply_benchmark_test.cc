@@ -18,7 +18,7 @@ TEST(ApplyBenchmarkTest, MeasuresEveryOptimizer) {
     EXPECT_GT(result.limit_gb_per_second, 0);
     EXPECT_NEAR(result.ratio, result.gb_per_second / result.limit_gb_per_second, 1e-9);
   }
-  EXPECT_EQ(names, KindNames(*v1::Optimizer::descriptor()));
+  EXPECT_EQ(names, KindNames(*v1::Optimizer::descriptor(), v1::PARAMETER_KIND_TENSOR));
 }
 
 TEST(ApplyBenchmarkTest, RefusesOptionsOutOfRange) {

@@ -2,9 +2,23 @@
 #include "common/job/job_config.h"
 
 #include "absl/strings/str_cat.h"
+#include "common/job/kind_names.h"
 #include "common/job/limits.h"
 
 namespace ballast {
+namespace {
+
+// Checks that such a parameter may have the kind that is set, if one is.
+void CheckKind(const google::protobuf::Message& message, const std::string& path, v1::ParameterKind parameter,
+               ValidationErrors& errors) {
+  const google::protobuf::FieldDescriptor* const kind = KindField(message);
+  if (kind == nullptr || IsKindFor(*kind, parameter)) return;
+  errors.Add(path, kind->name(),
+             absl::StrCat(Phrase(KindNames(*message.GetDescriptor(), parameter)), "; ", kind->name(), " is for ",
+                          parameter == v1::PARAMETER_KIND_TABLE ? "tensors" : "tables", " only"));
+}
+
+}  // namespace
 
 absl::Status ValidatePolicy(const v1::ConsistencyPolicy& policy, uint32_t workers) {
   ValidationErrors errors;
@@ -14,13 +28,26 @@ absl::Status ValidatePolicy(const v1::ConsistencyPolicy& policy, uint32_t worker
   return errors.First();
 }
 
-absl::Status ValidateOptimizer(const v1::Optimizer& optimizer) {
+absl::Status ValidateOptimizer(const v1::Optimizer& optimizer, v1::ParameterKind parameter) {
   ValidationErrors errors;
+  errors.Check(KindField(optimizer) != nullptr, "optimizer", "nothing",
+               Phrase(KindNames(*v1::Optimizer::descriptor(), parameter)));
+  CheckKind(optimizer, "optimizer", parameter, errors);
   CheckLimits(optimizer, "optimizer", errors);
   const v1::Schedule& schedule = optimizer.schedule();
   errors.Check(
       !schedule.total_from_job() || schedule.has_polynomial() || schedule.has_cosine() || schedule.has_one_cycle(),
       "optimizer.schedule.total_from_job", "true", "it only with polynomial, cosine or one_cycle");
+  return errors.First();
+}
+
+absl::Status ValidateInitializer(const v1::Initializer& initializer, v1::ParameterKind parameter) {
+  ValidationErrors errors;
+  CheckKind(initializer, "initializer", parameter, errors);
+  CheckLimits(initializer, "initializer", errors);
+  const auto& uniform = initializer.uniform();
+  errors.Check(!(uniform.low() > uniform.high()), "initializer.uniform",
+               absl::StrCat("low ", uniform.low(), " and high ", uniform.high()), "low <= high");
   return errors.First();
 }
 

@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "ballast/v1/limits.pb.h"
 #include "ballast/v1/tensor.pb.h"
 
 namespace ballast {
@@ -14,9 +15,11 @@ namespace ballast {
 // checked. INVALID_ARGUMENT names the field, got and want.
 absl::Status ValidatePolicy(const v1::ConsistencyPolicy& policy, uint32_t workers);
 
-// Checks the limits that tensor.proto states, those of the schedule included. INVALID_ARGUMENT names the field, got and
-// want.
-absl::Status ValidateOptimizer(const v1::Optimizer& optimizer);
+// Checks the limits that tensor.proto states, those of the schedule included, and that such a parameter may have the
+// kind. INVALID_ARGUMENT names the field, got and want.
+absl::Status ValidateOptimizer(const v1::Optimizer& optimizer, v1::ParameterKind parameter = v1::PARAMETER_KIND_TENSOR);
+absl::Status ValidateInitializer(const v1::Initializer& initializer,
+                                 v1::ParameterKind parameter = v1::PARAMETER_KIND_TENSOR);
 
 // Time that the other members wait for a lost member to return: return_seconds, default 60 s.
 absl::Duration ReturnTime(const v1::Durability& durability);

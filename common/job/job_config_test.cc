@@ -61,22 +61,67 @@ TEST(PolicyConfigTest, LocalSgdTakesAtLeastOneStepAtARateAboveZero) {
   EXPECT_FALSE(Validate("local_sgd { local_steps: 8 learning_rate: inf }").ok());
 }
 
-std::string Fault(const std::string& text) {
+std::string Fault(const std::string& text, v1::ParameterKind parameter = v1::PARAMETER_KIND_TENSOR) {
   v1::Optimizer optimizer;
   EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &optimizer)) << text;
-  const absl::Status status = ValidateOptimizer(optimizer);
+  const absl::Status status = ValidateOptimizer(optimizer, parameter);
   EXPECT_TRUE(status.ok() || status.code() == absl::StatusCode::kInvalidArgument) << status;
   return std::string(status.message());
 }
 
 TEST(OptimizerConfigTest, TakesEveryKindWithItsDefaults) {
-  for (const std::string& kind : KindNames(*v1::Optimizer::descriptor())) {
-    EXPECT_EQ(Fault(kind + " { learning_rate: 0.1" + (kind == "nesterov" ? " momentum: 0.9 }" : " }")), "");
+  for (v1::ParameterKind parameter : {v1::PARAMETER_KIND_TENSOR, v1::PARAMETER_KIND_TABLE}) {
+    for (const std::string& kind : KindNames(*v1::Optimizer::descriptor(), parameter)) {
+      const std::string config = kind + " { learning_rate: 0.1" + (kind == "nesterov" ? " momentum: 0.9 }" : " }");
+      EXPECT_EQ(Fault(config, parameter), "");
+    }
   }
 }
 
 TEST(OptimizerConfigTest, SaysWhichKindsThereAreWhereNoneIsSet) {
-  EXPECT_EQ(Fault("weight_decay: 1"), "optimizer: got nothing, want " + KindPhrase(*v1::Optimizer::descriptor()));
+  EXPECT_EQ(Fault("weight_decay: 1"),
+            "optimizer: got nothing, want sgd, momentum, adam, nesterov, adagrad, rmsprop, adamw, lamb, ftrl or lion");
+  EXPECT_EQ(Fault("weight_decay: 1", v1::PARAMETER_KIND_TABLE),
+            "optimizer: got nothing, want " + KindPhrase(*v1::Optimizer::descriptor()));
+}
+
+TEST(OptimizerConfigTest, RefusesATensorTheKindsOfTables) {
+  for (const char* kind : {"row_wise_adagrad", "row_wise_adam", "group_ftrl"}) {
+    EXPECT_EQ(Fault(std::string(kind) + " { learning_rate: 1 }"),
+              std::string("optimizer: got ") + kind +
+                  ", want sgd, momentum, adam, nesterov, adagrad, rmsprop, adamw, lamb, ftrl or lion; " + kind +
+                  " is for tables only");
+  }
+}
+
+TEST(OptimizerConfigTest, RefusesEachNumberOfATableOutOfRangeByName) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"row_wise_adagrad {}", "optimizer.row_wise_adagrad.learning_rate: got 0, want a finite number above 0"},
+      {"row_wise_adagrad { learning_rate: 1 epsilon: 0 }",
+       "optimizer.row_wise_adagrad.epsilon: got 0, want a finite number above 0"},
+      {"row_wise_adam { learning_rate: 1 beta2: 1 }", "optimizer.row_wise_adam.beta2: got 1, want a number in [0, 1)"},
+      {"group_ftrl { learning_rate: 1 group_lasso: -1 }",
+       "optimizer.group_ftrl.group_lasso: got -1, want a finite number of at least 0"},
+  };
+  for (const auto& [config, fault] : cases) EXPECT_EQ(Fault(config, v1::PARAMETER_KIND_TABLE), fault);
+}
+
+absl::Status ValidateTableInitializer(const std::string& text) {
+  v1::Initializer initializer;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &initializer)) << text;
+  return ValidateInitializer(initializer, v1::PARAMETER_KIND_TABLE);
+}
+
+TEST(InitializerConfigTest, RefusesATableTheKindsThatNeedAShape) {
+  for (const char* kind : {"he_normal", "glorot_uniform", "provided"}) {
+    EXPECT_EQ(ValidateTableInitializer(std::string(kind) + " {}"),
+              Refused(std::string("initializer: got ") + kind + ", want zeros, constant, uniform or normal; " + kind +
+                      " is for tensors only"));
+  }
+  EXPECT_EQ(ValidateTableInitializer(""), absl::OkStatus());
+  EXPECT_EQ(ValidateTableInitializer("uniform { low: -1 high: 1 }"), absl::OkStatus());
+  EXPECT_EQ(ValidateTableInitializer("uniform { low: 1 }"),
+            Refused("initializer.uniform: got low 1 and high 0, want low <= high"));
 }
 
 struct Case {

@@ -21,6 +21,20 @@ std::vector<std::string> KindNames(const google::protobuf::Descriptor& type) {
   return NamesOf(*kinds);
 }
 
+std::vector<std::string> KindNames(const google::protobuf::Descriptor& type, v1::ParameterKind parameter) {
+  const google::protobuf::OneofDescriptor* const kinds = type.FindOneofByName("kind");
+  std::vector<std::string> names;
+  for (int i = 0; i < kinds->field_count(); ++i) {
+    if (IsKindFor(*kinds->field(i), parameter)) names.push_back(kinds->field(i)->name());
+  }
+  return names;
+}
+
+bool IsKindFor(const google::protobuf::FieldDescriptor& kind, v1::ParameterKind parameter) {
+  const v1::ParameterKind only = kind.options().GetExtension(v1::only_for);
+  return only == v1::PARAMETER_KIND_UNSPECIFIED || only == parameter;
+}
+
 std::string Phrase(const std::vector<std::string>& names) {
   std::string phrase;
   for (size_t i = 0; i < names.size(); ++i) {

@@ -4,14 +4,19 @@
 #include <string>
 #include <vector>
 
+#include "ballast/v1/limits.pb.h"
 #include "google/protobuf/message.h"
 
 namespace ballast {
 
 // Names of the kinds that a message may be, from its descriptor. A job file and the flags spell them like this.
 
-// The names of the fields of `oneof kind`, in their order.
+// The names of the fields of `oneof kind`, in their order; with a parameter, of those that it may have.
 std::vector<std::string> KindNames(const google::protobuf::Descriptor& type);
+std::vector<std::string> KindNames(const google::protobuf::Descriptor& type, v1::ParameterKind parameter);
+
+// True if such a parameter may have the kind of that field.
+bool IsKindFor(const google::protobuf::FieldDescriptor& kind, v1::ParameterKind parameter);
 
 // Names as a phrase: "sync, async or bounded".
 std::string Phrase(const std::vector<std::string>& names);

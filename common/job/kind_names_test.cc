@@ -28,6 +28,13 @@ TEST(KindNamesTest, NameTheKindThatIsSet) {
   EXPECT_EQ(KindName(policy), "local_sgd");
 }
 
+TEST(KindNamesTest, LeaveOutKindsForOtherParameters) {
+  EXPECT_THAT(KindNames(*v1::Initializer::descriptor(), v1::PARAMETER_KIND_TABLE),
+              ElementsAre("zeros", "constant", "uniform", "normal"));
+  EXPECT_EQ(KindNames(*v1::Initializer::descriptor(), v1::PARAMETER_KIND_TENSOR),
+            KindNames(*v1::Initializer::descriptor()));
+}
+
 TEST(KindNamesTest, LeaveOldNamesOfAValueOut) {
   EXPECT_THAT(ValueNames(*v1::Durability::Mode_descriptor()),
               ElementsAre("none", "checkpoint", "wal", "wal_sync", "standby"));

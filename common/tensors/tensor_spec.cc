@@ -13,15 +13,6 @@
 namespace ballast {
 namespace {
 
-absl::Status ValidateInitializer(const v1::Initializer& initializer) {
-  ValidationErrors errors;
-  CheckLimits(initializer, "initializer", errors);
-  const auto& uniform = initializer.uniform();
-  errors.Check(!(uniform.low() > uniform.high()), "initializer.uniform",
-               absl::StrCat("low ", uniform.low(), " and high ", uniform.high()), "low <= high");
-  return errors.First();
-}
-
 absl::Status ValidateShape(const v1::TensorSpec& spec) {
   if (spec.shape_size() < 1 || spec.shape_size() > 8) {
     return absl::InvalidArgumentError(absl::StrCat("shape has rank ", spec.shape_size(), ", want 1 to 8"));

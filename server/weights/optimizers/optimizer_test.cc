@@ -9,25 +9,17 @@
 #include <vector>
 
 #include "common/codecs/codec.h"
+#include "common/job/kind_names.h"
 #include "common/job/limits.h"
 #include "common/simd/instruction_set.h"
-#include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
+#include "server/weights/optimizers/optimizer_fixture.h"
 
 namespace ballast {
 namespace {
 
-using Floats = std::vector<float>;
-using Doubles = std::vector<double>;
-
-v1::Optimizer Config(const std::string& text) {
-  v1::Optimizer config;
-  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &config)) << text;
-  return config;
-}
-
 std::unique_ptr<Optimizer> Make(const std::string& text) {
-  auto optimizer = MakeOptimizer(Config(text));
+  auto optimizer = MakeOptimizer(OptimizerConfig(text));
   EXPECT_TRUE(optimizer.ok()) << optimizer.status();
   return *std::move(optimizer);
 }
@@ -81,164 +73,10 @@ class Pieces {
   std::vector<std::string> memory_;
 };
 
-Floats Normal(size_t n, int seed) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal;
-  Floats values(n);
-  for (float& value : values) value = normal(random);
-  return values;
-}
-
-double Norm(const Doubles& values) {
-  double sum = 0;
-  for (double value : values) sum += value * value;
-  return std::sqrt(sum);
-}
-
-Doubles Difference(const Floats& got, const Doubles& want) {
-  Doubles error(want.size());
-  for (size_t i = 0; i < want.size(); ++i) error[i] = got[i] - want[i];
-  return error;
-}
-
-// A float64 rule for a whole slice: takes update number, gradient, weights and one vector per slot.
-using Reference = std::function<void(int t, const Doubles& g, Doubles& w, std::vector<Doubles>& slots)>;
-
-// Turns a rule for one element into one for a slice.
-template <typename Rule>
-Reference EachElement(Rule rule) {
-  return [rule](int t, const Doubles& g, Doubles& w, std::vector<Doubles>& slots) {
-    for (size_t i = 0; i < g.size(); ++i) {
-      double none = 0;
-      rule(t, g[i], w[i], slots.size() > 0 ? slots[0][i] : none, slots.size() > 1 ? slots[1][i] : none);
-    }
-  };
-}
-
-double AdamDirection(int t, double g, double& m, double& v, double epsilon) {
-  m = 0.9 * m + 0.1 * g;
-  v = 0.999 * v + 0.001 * g * g;
-  return m / (1 - std::pow(0.9, t)) / (std::sqrt(v / (1 - std::pow(0.999, t))) + epsilon);
-}
-
-// The clipping that precedes every rule.
-Doubles Clipped(Doubles g, double most, double most_norm) {
-  for (double& x : g) x = std::min(std::max(x, -most), most);
-  const double norm = Norm(g);
-  for (double& x : g) x *= std::min(1.0, most_norm / norm);
-  return g;
-}
-
-struct Case {
-  std::string name;
-  std::string config;
-  int slots;
-  Reference reference;
-};
-
-void PrintTo(const Case& c, std::ostream* out) { *out << c.config; }
-
-void SgdRule(int, double g, double& w, double&, double&) { w -= 0.1 * g; }
-
-void MomentumRule(int, double g, double& w, double& v, double&) {
-  v = 0.9 * v + g;
-  w -= 0.01 * v;
-}
-
-void NesterovRule(int, double g, double& w, double& v, double&) {
-  v = 0.9 * v + g;
-  w -= 0.01 * (g + 0.9 * v);
-}
-
-void AdagradRule(int, double g, double& w, double& s, double&) {
-  s += g * g;
-  w -= 0.1 * g / (std::sqrt(s) + 1e-10);
-}
-
-void RmsPropRule(int, double g, double& w, double& s, double&) {
-  s = 0.99 * s + 0.01 * g * g;
-  w -= 0.01 * g / (std::sqrt(s) + 1e-8);
-}
-
-void AdamRule(int t, double g, double& w, double& m, double& v) { w -= 0.01 * AdamDirection(t, g, m, v, 1e-8); }
-
-// PyTorch's form: the decay is multiplied by the rate.
-void AdamWRule(int t, double g, double& w, double& m, double& v) {
-  w -= 0.01 * 0.1 * w;
-  AdamRule(t, g, w, m, v);
-}
-
-// You et al., "Large Batch Optimization for Deep Learning: Training BERT in 76 minutes", ICLR 2020, algorithm 2, phi
-// the identity: x -= lr * |x| / |r + lambda x| * (r + lambda x), r = m^ / (sqrt(v^) + epsilon).
-void LambRule(int t, const Doubles& g, Doubles& w, std::vector<Doubles>& slots) {
-  Doubles d(g.size());
-  for (size_t i = 0; i < g.size(); ++i) d[i] = AdamDirection(t, g[i], slots[0][i], slots[1][i], 1e-6) + 0.1 * w[i];
-  const double ratio = Norm(w) / Norm(d);
-  for (size_t i = 0; i < g.size(); ++i) w[i] -= 0.01 * ratio * d[i];
-}
-
-// McMahan et al., "Ad Click Prediction: a View from the Trenches", KDD 2013, algorithm 1, with alpha 0.1, beta 1,
-// lambda1 0.5, lambda2 0.25: w is computed from z and n before each round, so the initial one does not count.
-void FtrlRule(int t, double g, double& w, double& z, double& n) {
-  if (t == 1) w = 0;
-  const double sigma = (std::sqrt(n + g * g) - std::sqrt(n)) / 0.1;
-  z += g - sigma * w;
-  n += g * g;
-  w = std::abs(z) <= 0.5 ? 0 : -(z - std::copysign(0.5, z)) / ((1 + std::sqrt(n)) / 0.1 + 0.25);
-}
-
-// Chen et al., "Symbolic Discovery of Optimization Algorithms", 2023, algorithm 2. The sign is that of a float: it is
-// taken of a number that may be almost 0.
-void LionRule(int, double g, double& w, double& m, double&) {
-  const float c = 0.9f * static_cast<float>(m) + static_cast<float>(1 - 0.9) * static_cast<float>(g);
-  w -= 0.01 * ((c > 0) - (c < 0)) + 0.01 * 0.1 * w;
-  m = static_cast<float>(0.99f * static_cast<float>(m)) + static_cast<float>(static_cast<float>(1 - 0.99) * g);
-}
-
-Reference WithDecay(double decay, Reference rule) {
-  return [=](int t, Doubles g, Doubles& w, std::vector<Doubles>& slots) {
-    for (size_t i = 0; i < g.size(); ++i) g[i] += decay * w[i];
-    rule(t, g, w, slots);
-  };
-}
-
-Reference WithClipping(double most, double most_norm, Reference rule) {
-  return [=](int t, const Doubles& g, Doubles& w, std::vector<Doubles>& slots) {
-    rule(t, Clipped(g, most, most_norm), w, slots);
-  };
-}
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-const Case kCases[] = {
-    {"Sgd", "sgd { learning_rate: 0.1 }", 0, EachElement(SgdRule)},
-    {"Momentum", "momentum { learning_rate: 0.01 momentum: 0.9 }", 1, EachElement(MomentumRule)},
-    {"Nesterov", "nesterov { learning_rate: 0.01 momentum: 0.9 }", 1, EachElement(NesterovRule)},
-    {"Adagrad", "adagrad { learning_rate: 0.1 }", 1, EachElement(AdagradRule)},
-    {"RmsProp", "rmsprop { learning_rate: 0.01 }", 1, EachElement(RmsPropRule)},
-    {"Adam", "adam { learning_rate: 0.01 }", 2, EachElement(AdamRule)},
-    {"AdamW", "adamw { learning_rate: 0.01 } weight_decay: 0.1", 2, EachElement(AdamWRule)},
-    {"Lamb", "lamb { learning_rate: 0.01 } weight_decay: 0.1", 2, LambRule},
-    {"Ftrl", "ftrl { learning_rate: 0.1 l1: 0.5 l2: 0.25 }", 2, EachElement(FtrlRule)},
-    {"Lion", "lion { learning_rate: 0.01 } weight_decay: 0.1", 1, EachElement(LionRule)},
-    {"SgdWithWeightDecay", "sgd { learning_rate: 0.1 } weight_decay: 0.05", 0, WithDecay(0.05, EachElement(SgdRule))},
-    {"AdamWithWeightDecay", "adam { learning_rate: 0.01 } weight_decay: 0.05", 2,
-     WithDecay(0.05, EachElement(AdamRule))},
-    {"SgdClippedByValue", "sgd { learning_rate: 0.1 } clip_value: 0.5", 0,
-     WithClipping(0.5, kInfinity, EachElement(SgdRule))},
-    {"MomentumClippedByNorm", "momentum { learning_rate: 0.01 momentum: 0.9 } clip_norm: 20", 1,
-     WithClipping(kInfinity, 20, EachElement(MomentumRule))},
-    {"LambClippedByNorm", "lamb { learning_rate: 0.01 } weight_decay: 0.1 clip_norm: 20", 2,
-     WithClipping(kInfinity, 20, LambRule)},
-    {"FtrlWithAllBeforeIt",
-     "ftrl { learning_rate: 0.1 l1: 0.5 l2: 0.25 } clip_value: 1 clip_norm: 20 weight_decay: 0.05", 2,
-     WithClipping(1, 20, WithDecay(0.05, EachElement(FtrlRule)))},
-};
-
-class OptimizerConformanceTest : public testing::TestWithParam<Case> {};
+class OptimizerConformanceTest : public testing::TestWithParam<OptimizerCase> {};
 
 TEST_P(OptimizerConformanceTest, FollowsTheReferenceOver200Updates) {
-  const Case& c = GetParam();
+  const OptimizerCase& c = GetParam();
   for (InstructionSet set : AvailableInstructionSets()) {
     const ScopedInstructionSet scoped(set);
     const auto optimizer = Make(c.config);
@@ -450,7 +288,7 @@ TEST_P(OptimizerConformanceTest, GivesTheSameBitsWithEachInstructionSet) {
 
 // A job file with every default written out trains the same model.
 TEST_P(OptimizerConformanceTest, GivesTheSameBitsWithDefaultsThatAreWritten) {
-  v1::Optimizer config = Config(GetParam().config);
+  v1::Optimizer config = OptimizerConfig(GetParam().config);
   FillNumbers(config);
   const Trained got = Train(config.DebugString(), UpdatePlainly);
   const Trained want = Train(GetParam().config, UpdatePlainly);
@@ -470,7 +308,7 @@ TEST_P(OptimizerConformanceTest, ScalesTheGradientBeforeAllElse) {
 }
 
 TEST_P(OptimizerConformanceTest, LeavesAWeightAloneThatNeverGetsAGradient) {
-  v1::Optimizer config = Config(GetParam().config);
+  v1::Optimizer config = OptimizerConfig(GetParam().config);
   config.clear_weight_decay();
   const auto optimizer = *MakeOptimizer(config);
   Trained trained(*optimizer, {0.0f, 0.0f, 0.0f});
@@ -481,7 +319,7 @@ TEST_P(OptimizerConformanceTest, LeavesAWeightAloneThatNeverGetsAGradient) {
 }
 
 TEST_P(OptimizerConformanceTest, ChangesNoWeightAtARateOfZero) {
-  v1::Optimizer config = Config(GetParam().config);
+  v1::Optimizer config = OptimizerConfig(GetParam().config);
   config.mutable_schedule()->mutable_polynomial()->set_total(2);
   const auto optimizer = *MakeOptimizer(config);
   Trained trained(*optimizer, {1, 2, 3});
@@ -492,7 +330,7 @@ TEST_P(OptimizerConformanceTest, ChangesNoWeightAtARateOfZero) {
 }
 
 TEST_P(OptimizerConformanceTest, TakesItsRateFromTheSchedule) {
-  v1::Optimizer config = Config(GetParam().config);
+  v1::Optimizer config = OptimizerConfig(GetParam().config);
   const float rate = (*MakeOptimizer(config))->LearningRate(1);
   EXPECT_GT(rate, 0);
   config.mutable_schedule()->mutable_step()->set_every(10);
@@ -511,23 +349,25 @@ TEST_P(OptimizerConformanceTest, LetsNaNShow) {
   EXPECT_TRUE(std::isnan(trained.weights[3]));
 }
 
-INSTANTIATE_TEST_SUITE_P(All, OptimizerConformanceTest, testing::ValuesIn(kCases),
-                         [](const testing::TestParamInfo<Case>& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(All, OptimizerConformanceTest, testing::ValuesIn(OptimizerCases()),
+                         [](const testing::TestParamInfo<OptimizerCase>& info) { return info.param.name; });
 
-TEST(OptimizerTest, EveryKindOfTheApiHasACase) {
-  const google::protobuf::OneofDescriptor& kinds = *v1::Optimizer::descriptor()->FindOneofByName("kind");
-  for (int i = 0; i < kinds.field_count(); ++i) {
+TEST(OptimizerTest, EveryKindOfATensorHasACase) {
+  for (const std::string& kind : KindNames(*v1::Optimizer::descriptor(), v1::PARAMETER_KIND_TENSOR)) {
     bool found = false;
-    for (const Case& c : kCases) found = found || Config(c.config).kind_case() == kinds.field(i)->number();
-    EXPECT_TRUE(found) << kinds.field(i)->name();
+    for (const OptimizerCase& c : OptimizerCases()) found = found || KindName(OptimizerConfig(c.config)) == kind;
+    EXPECT_TRUE(found) << kind;
   }
 }
 
 TEST(OptimizerTest, RefusesAnImpossibleConfiguration) {
-  EXPECT_EQ(MakeOptimizer(Config("")).status().message(),
+  EXPECT_EQ(MakeOptimizer(OptimizerConfig("")).status().message(),
             "optimizer: got nothing, want sgd, momentum, adam, nesterov, adagrad, rmsprop, adamw, lamb, ftrl or lion");
-  EXPECT_EQ(MakeOptimizer(Config("adam { learning_rate: 0.1 beta2: 1 }")).status().message(),
+  EXPECT_EQ(MakeOptimizer(OptimizerConfig("adam { learning_rate: 0.1 beta2: 1 }")).status().message(),
             "optimizer.adam.beta2: got 1, want a number in [0, 1)");
+  EXPECT_EQ(MakeOptimizer(OptimizerConfig("row_wise_adam { learning_rate: 0.1 }")).status().message(),
+            "optimizer: got row_wise_adam, want sgd, momentum, adam, nesterov, adagrad, rmsprop, adamw, lamb, ftrl or "
+            "lion; row_wise_adam is for tables only");
 }
 
 TEST(OptimizerTest, ClipsByValueThenByNormThenDecays) {
