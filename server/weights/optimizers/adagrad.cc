@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "server/weights/optimizers/elementwise_optimizer.h"
-#include "server/weights/optimizers/optimizer.h"
+#include "server/weights/optimizers/optimizer_kind.h"
 
 namespace ballast {
 namespace {
@@ -11,6 +11,7 @@ namespace {
 // torch.optim.Adagrad, with epsilon outside the root).
 struct Adagrad {
   static constexpr int kSlots = 1;
+  static constexpr bool kNeedsRate = false;
   static constexpr bool kDecaysWeightsItself = false;
 
   explicit Adagrad(const v1::Optimizer& config)
@@ -34,8 +35,6 @@ struct Adagrad {
 
 }  // namespace
 
-std::unique_ptr<Optimizer> MakeAdagrad(const v1::Optimizer& config) {
-  return std::make_unique<ElementwiseOptimizer<Adagrad>>(config);
-}
+OptimizerKind AdagradKind() { return ElementwiseKind<Adagrad>(); }
 
 }  // namespace ballast

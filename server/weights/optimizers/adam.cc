@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/weights/optimizers/adam_moments.h"
 #include "server/weights/optimizers/elementwise_optimizer.h"
-#include "server/weights/optimizers/optimizer.h"
+#include "server/weights/optimizers/optimizer_kind.h"
 
 namespace ballast {
 namespace {
@@ -9,6 +9,7 @@ namespace {
 // w -= lr * direction, with the direction of AdamMoments.
 struct Adam {
   static constexpr int kSlots = 2;
+  static constexpr bool kNeedsRate = false;
   static constexpr bool kDecaysWeightsItself = false;
 
   explicit Adam(const v1::Optimizer& config) : learning_rate(config.adam().learning_rate()), moments(config.adam()) {}
@@ -24,14 +25,14 @@ struct Adam {
 
   Element For(const OptimizerStep& step) const { return {moments.For(step.update, step.learning_rate)}; }
 
+  void PrepareForRows() { moments.Tabulate(); }
+
   float learning_rate;
   AdamMoments moments;
 };
 
 }  // namespace
 
-std::unique_ptr<Optimizer> MakeAdam(const v1::Optimizer& config) {
-  return std::make_unique<ElementwiseOptimizer<Adam>>(config);
-}
+OptimizerKind AdamKind() { return ElementwiseKind<Adam>(); }
 
 }  // namespace ballast

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/weights/optimizers/adam_moments.h"
 #include "server/weights/optimizers/elementwise_optimizer.h"
-#include "server/weights/optimizers/optimizer.h"
+#include "server/weights/optimizers/optimizer_kind.h"
 
 namespace ballast {
 namespace {
@@ -10,6 +10,7 @@ namespace {
 // Regularization", 2019, algorithm 2, in the form of torch.optim.AdamW, which multiplies the decay by lr).
 struct AdamW {
   static constexpr int kSlots = 2;
+  static constexpr bool kNeedsRate = false;
   static constexpr bool kDecaysWeightsItself = true;
 
   explicit AdamW(const v1::Optimizer& config)
@@ -30,6 +31,8 @@ struct AdamW {
     return {static_cast<float>(1 - rate * weight_decay), moments.For(step.update, rate)};
   }
 
+  void PrepareForRows() { moments.Tabulate(); }
+
   float learning_rate;
   double weight_decay;
   AdamMoments moments;
@@ -37,8 +40,6 @@ struct AdamW {
 
 }  // namespace
 
-std::unique_ptr<Optimizer> MakeAdamW(const v1::Optimizer& config) {
-  return std::make_unique<ElementwiseOptimizer<AdamW>>(config);
-}
+OptimizerKind AdamWKind() { return ElementwiseKind<AdamW>(); }
 
 }  // namespace ballast

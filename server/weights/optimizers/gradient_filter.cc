@@ -31,14 +31,13 @@ GradientFilter::GradientFilter(const v1::Optimizer& config, float weight_decay)
       weight_decay_(weight_decay) {}
 
 GradientFilter::Element GradientFilter::For(float scale, const Gradient& gradient) const {
-  Element element{scale, clip_value_, 1, weight_decay_};
+  Element element = Unclipped(scale);
   if (clip_norm_ <= 0) return element;
   SquareSum squares;
   gradient.ForEachBlock([&](size_t first, absl::Span<const float> block) {
     RunLoop(NormLoop{element, first, block, &squares});
   });
-  const double norm = squares.Norm();
-  if (norm > clip_norm_) element.norm_scale = static_cast<float>(clip_norm_ / norm);
+  element.norm_scale = NormScale(squares);
   return element;
 }
 

@@ -3,6 +3,8 @@
 #include "server/weights/optimizers/adam_moments.h"
 #include "server/weights/optimizers/gradient_filter.h"
 #include "server/weights/optimizers/optimizer.h"
+#include "server/weights/optimizers/optimizer_kind.h"
+#include "server/weights/optimizers/row_loop.h"
 #include "server/weights/optimizers/schedule.h"
 
 namespace ballast {
@@ -58,6 +60,13 @@ struct WeightsLoop {
   }
 };
 
+// |w| / |d|, or 1 if either is 0.
+ABSL_ATTRIBUTE_ALWAYS_INLINE inline float Ratio(const SquareSum& weights, const SquareSum& directions) {
+  const double weight_norm = weights.Norm();
+  const double direction_norm = directions.Norm();
+  return weight_norm > 0 && direction_norm > 0 ? static_cast<float>(weight_norm / direction_norm) : 1.0f;
+}
+
 // w -= lr * (|w| / |d|) * d, with d = direction of AdamMoments + weight_decay * w, a ratio of 1 if either norm is 0,
 // and norms over the slice (You et al., "Large Batch Optimization for Deep Learning: Training BERT in 76 minutes",
 // 2020, algorithm 2, with phi the identity).
@@ -107,9 +116,7 @@ class Lamb : public Optimizer {
       RunLoop(MomentsLoop{moments, filter, weight_decay_, first, block, state.weights + first, state.slots[0] + first,
                           state.slots[1] + first, direction + first, &weights, &directions});
     });
-    const double weight_norm = weights.Norm();
-    const double direction_norm = directions.Norm();
-    return weight_norm > 0 && direction_norm > 0 ? static_cast<float>(weight_norm / direction_norm) : 1.0f;
+    return Ratio(weights, directions);
   }
 
   const Schedule schedule_;
@@ -118,8 +125,58 @@ class Lamb : public Optimizer {
   const GradientFilter filter_;
 };
 
+// The same for a row. The second pass computes the directions again, because that costs less than keeping them.
+struct LambRow {
+  static constexpr bool kNeedsRate = false;
+  static constexpr bool kDecaysWeightsItself = true;
+
+  explicit LambRow(const v1::Optimizer& config)
+      : learning_rate(config.lamb().learning_rate()), moments(config.lamb()), weight_decay(config.weight_decay()) {
+    moments.Tabulate();
+  }
+
+  static int SlotFloats(int dim) { return 2 * dim; }
+
+  struct Element {
+    float rate;
+    AdamMoments::Element moments;
+    float weight_decay;
+
+    ABSL_ATTRIBUTE_ALWAYS_INLINE void operator()(const RowArrays& row) const {
+      const RowArrays r = row;
+      float* const m = r.slots;
+      float* const v = r.slots + r.dim;
+      SquareSum weights;
+      SquareSum directions;
+      const auto direction = [&](size_t i) ABSL_ATTRIBUTE_ALWAYS_INLINE {
+        return moments.Direction(m[i], v[i]) + weight_decay * r.weights[i];
+      };
+      const auto take = [&](size_t i, size_t lane) ABSL_ATTRIBUTE_ALWAYS_INLINE {
+        moments.Take(r.filter(r.gradient[i], r.weights[i]), m[i], v[i]);
+        weights.Take(lane, r.weights[i]);
+        directions.Take(lane, direction(i));
+      };
+      SquareSum::ForEachLane(0, r.dim, take);
+      const float step = rate * Ratio(weights, directions);
+      BALLAST_INDEPENDENT_ITERATIONS
+      for (size_t i = 0; i < r.dim; ++i) r.weights[i] = r.weights[i] - step * direction(i);
+    }
+  };
+
+  Element For(const OptimizerStep& step) const {
+    return {step.learning_rate, moments.For(step.update, 1), weight_decay};
+  }
+
+  float learning_rate;
+  AdamMoments moments;
+  float weight_decay;
+};
+
 }  // namespace
 
-std::unique_ptr<Optimizer> MakeLamb(const v1::Optimizer& config) { return std::make_unique<Lamb>(config); }
+OptimizerKind LambKind() {
+  return {[](const v1::Optimizer& config) -> std::unique_ptr<Optimizer> { return std::make_unique<Lamb>(config); },
+          MakeRowLoop<LambRow>};
+}
 
 }  // namespace ballast

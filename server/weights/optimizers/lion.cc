@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/weights/optimizers/elementwise_optimizer.h"
-#include "server/weights/optimizers/optimizer.h"
+#include "server/weights/optimizers/optimizer_kind.h"
 #include "server/weights/optimizers/schedule.h"
 
 namespace ballast {
@@ -11,6 +11,7 @@ namespace {
 // NaN.
 struct Lion {
   static constexpr int kSlots = 1;
+  static constexpr bool kNeedsRate = false;
   static constexpr bool kDecaysWeightsItself = true;
 
   explicit Lion(const v1::Optimizer& config)
@@ -49,8 +50,6 @@ struct Lion {
 
 }  // namespace
 
-std::unique_ptr<Optimizer> MakeLion(const v1::Optimizer& config) {
-  return std::make_unique<ElementwiseOptimizer<Lion>>(config);
-}
+OptimizerKind LionKind() { return ElementwiseKind<Lion>(); }
 
 }  // namespace ballast

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/weights/optimizers/elementwise_optimizer.h"
-#include "server/weights/optimizers/optimizer.h"
+#include "server/weights/optimizers/optimizer_kind.h"
 
 namespace ballast {
 namespace {
@@ -9,6 +9,7 @@ namespace {
 // lr inside v.
 struct Momentum {
   static constexpr int kSlots = 1;
+  static constexpr bool kNeedsRate = false;
   static constexpr bool kDecaysWeightsItself = false;
 
   explicit Momentum(const v1::Optimizer& config)
@@ -32,8 +33,6 @@ struct Momentum {
 
 }  // namespace
 
-std::unique_ptr<Optimizer> MakeMomentum(const v1::Optimizer& config) {
-  return std::make_unique<ElementwiseOptimizer<Momentum>>(config);
-}
+OptimizerKind MomentumKind() { return ElementwiseKind<Momentum>(); }
 
 }  // namespace ballast

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/weights/optimizers/elementwise_optimizer.h"
-#include "server/weights/optimizers/optimizer.h"
+#include "server/weights/optimizers/optimizer_kind.h"
 
 namespace ballast {
 namespace {
@@ -8,6 +8,7 @@ namespace {
 // v = momentum * v + g; w -= lr * (g + momentum * v): PyTorch's form (torch.optim.SGD with nesterov).
 struct Nesterov {
   static constexpr int kSlots = 1;
+  static constexpr bool kNeedsRate = false;
   static constexpr bool kDecaysWeightsItself = false;
 
   explicit Nesterov(const v1::Optimizer& config)
@@ -31,8 +32,6 @@ struct Nesterov {
 
 }  // namespace
 
-std::unique_ptr<Optimizer> MakeNesterov(const v1::Optimizer& config) {
-  return std::make_unique<ElementwiseOptimizer<Nesterov>>(config);
-}
+OptimizerKind NesterovKind() { return ElementwiseKind<Nesterov>(); }
 
 }  // namespace ballast

@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "server/weights/optimizers/elementwise_optimizer.h"
-#include "server/weights/optimizers/optimizer.h"
+#include "server/weights/optimizers/optimizer_kind.h"
 #include "server/weights/optimizers/schedule.h"
 
 namespace ballast {
@@ -12,6 +12,7 @@ namespace {
 // 2012; like torch.optim.RMSprop, with epsilon outside the root).
 struct RmsProp {
   static constexpr int kSlots = 1;
+  static constexpr bool kNeedsRate = false;
   static constexpr bool kDecaysWeightsItself = false;
 
   explicit RmsProp(const v1::Optimizer& config)
@@ -42,8 +43,6 @@ struct RmsProp {
 
 }  // namespace
 
-std::unique_ptr<Optimizer> MakeRmsProp(const v1::Optimizer& config) {
-  return std::make_unique<ElementwiseOptimizer<RmsProp>>(config);
-}
+OptimizerKind RmsPropKind() { return ElementwiseKind<RmsProp>(); }
 
 }  // namespace ballast

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/weights/optimizers/elementwise_optimizer.h"
-#include "server/weights/optimizers/optimizer.h"
+#include "server/weights/optimizers/optimizer_kind.h"
 
 namespace ballast {
 namespace {
@@ -8,6 +8,7 @@ namespace {
 // w -= lr * g.
 struct Sgd {
   static constexpr int kSlots = 0;
+  static constexpr bool kNeedsRate = false;
   static constexpr bool kDecaysWeightsItself = false;
 
   explicit Sgd(const v1::Optimizer& config) : learning_rate(config.sgd().learning_rate()) {}
@@ -25,8 +26,6 @@ struct Sgd {
 
 }  // namespace
 
-std::unique_ptr<Optimizer> MakeSgd(const v1::Optimizer& config) {
-  return std::make_unique<ElementwiseOptimizer<Sgd>>(config);
-}
+OptimizerKind SgdKind() { return ElementwiseKind<Sgd>(); }
 
 }  // namespace ballast
