@@ -4,32 +4,18 @@
 #include <cmath>
 #include <numbers>
 
-#include "absl/strings/string_view.h"
+#include "server/weights/value_stream.h"
 
 namespace ballast {
 namespace {
-
-// SplitMix64's output function (Steele, Lea and Flood, 2014), used as a hash of a counter.
-uint64_t Mix(uint64_t x) {
-  x += 0x9e3779b97f4a7c15;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
-  return x ^ (x >> 31);
-}
-
-uint64_t StreamOf(const v1::TensorSpec& spec) {
-  uint64_t stream = Mix(spec.seed());
-  for (unsigned char c : spec.name()) stream = Mix(stream ^ c);
-  return stream;
-}
 
 // Uniform in [0, 1), 53 bits.
 double Uniform(uint64_t bits) { return (bits >> 11) * 0x1p-53; }
 
 // Box and Muller, 1958. Uses two draws per element.
 double Normal(uint64_t stream, uint64_t index) {
-  const double u = 1.0 - Uniform(Mix(stream + 2 * index));
-  const double v = Uniform(Mix(stream + 2 * index + 1));
+  const double u = 1.0 - Uniform(SplitMix64(stream + 2 * index));
+  const double v = Uniform(SplitMix64(stream + 2 * index + 1));
   return std::sqrt(-2.0 * std::log(u)) * std::cos(2.0 * std::numbers::pi * v);
 }
 
@@ -38,13 +24,13 @@ void FillNormal(uint64_t stream, uint64_t offset, double mean, double stddev, ab
 }
 
 void FillUniform(uint64_t stream, uint64_t offset, double low, double high, absl::Span<float> out) {
-  for (size_t i = 0; i < out.size(); ++i) out[i] = low + (high - low) * Uniform(Mix(stream + 2 * (offset + i)));
+  for (size_t i = 0; i < out.size(); ++i) out[i] = low + (high - low) * Uniform(SplitMix64(stream + 2 * (offset + i)));
 }
 
 }  // namespace
 
 void Initialize(const v1::TensorSpec& spec, uint64_t offset, absl::Span<float> out) {
-  const uint64_t stream = StreamOf(spec);
+  const uint64_t stream = StreamOf(spec.seed(), spec.name());
   // Each weight of a convolution filter is used with every pixel of its window.
   double between = 1;
   for (int i = 1; i + 1 < spec.shape_size(); ++i) between *= spec.shape(i);
