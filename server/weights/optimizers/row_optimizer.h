@@ -17,7 +17,7 @@ struct RowUpdate {
   float* row;
   // `dim` floats.
   const float* gradient;
-  // Number of this update of the row, from 1.
+  // Number of this update of the row, from 1. Kinds of FTRL take initial weights as zeros in update 1.
   uint32_t update;
   // Learning rate of this update, after schedule and staleness.
   float learning_rate;
@@ -33,8 +33,9 @@ class RowOptimizer {
   // Floats that are stored after a row's weights: arrays of `dim` floats, then floats for the row as a whole.
   virtual int SlotFloats(int dim) const = 0;
 
-  // Updates each row, after its gradient is multiplied by `gradient_scale`. Fastest for some 16 rows at once; one kind or
-  // another takes 3 to 45 ns for a row of 16 floats in the cache. The bits of the result do not depend on the machine.
+  // Updates each row, after its gradient is multiplied by `gradient_scale`. Fastest for some 16 rows at once: a row of
+  // 16 floats in the cache then takes 3 to 50 ns, depending on the kind. The bits of the result do not depend on the
+  // machine.
   virtual void Apply(int dim, float gradient_scale, absl::Span<const RowUpdate> rows) const = 0;
 
   // The scheduled learning rate of update number `update` (from 1), at that position in the job if it is known.
