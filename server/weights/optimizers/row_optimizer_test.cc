@@ -105,7 +105,7 @@ TEST_P(TensorKindTest, ARowEqualsATensorAtAnyUpdateNumber) {
   const auto tensors = *MakeOptimizer(OptimizerConfig(GetParam().config));
   Floats row = NewRow(*rows, 16);
   Floats tensor = row;
-  for (uint32_t t : {1u, 2u, 361u, 362u, 363u, 1000u, 16000u, 18020u, 18021u, 18022u, 40000u, 1u << 20, ~0u}) {
+  for (uint32_t t : {1u, 2u, 100u, 361u, 362u, 1000u, 12000u, 14000u, 18020u, 18021u, 40000u, 1u << 20, ~0u}) {
     const Floats gradient = GradientOf(16, 1);
     Update(*rows, t, 0.01f, gradient, row);
     UpdateTensor(*tensors, t, 0.01f, 1, gradient, tensor);
