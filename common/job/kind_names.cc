@@ -25,7 +25,8 @@ std::vector<std::string> KindNames(const google::protobuf::Descriptor& type, v1:
   const google::protobuf::OneofDescriptor* const kinds = type.FindOneofByName("kind");
   std::vector<std::string> names;
   for (int i = 0; i < kinds->field_count(); ++i) {
-    if (IsKindFor(*kinds->field(i), parameter)) names.push_back(kinds->field(i)->name());
+    const google::protobuf::FieldDescriptor* const kind = kinds->field(i);
+    if (IsKindFor(*kind, parameter)) names.push_back(kind->name());
   }
   return names;
 }
