@@ -2,12 +2,16 @@
 #include "common/tensors/shard_map.h"
 
 #include <algorithm>
+#include <iterator>
+#include <type_traits>
 #include <utility>
+#include <variant>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "common/job/limits.h"
 #include "common/status/error_reason.h"
+#include "common/tables/table_spec.h"
 #include "common/tensors/tensor_spec.h"
 #include "google/protobuf/util/message_differencer.h"
 
@@ -16,13 +20,16 @@ namespace {
 
 // Limit on the encoded size, so that one message can carry the map.
 constexpr uint64_t kMaxMapBytes = 4 << 20;
-// Upper limits per slice, and per tensor without its slices and its spec.
+// Upper limits per slice or span, and per tensor or table without its slices or spans and its spec.
 constexpr uint64_t kSliceBytes = 32;
 constexpr uint64_t kTensorBytes = 16;
 
 uint64_t BoundBytes(const v1::TensorSpec& spec) {
   const uint64_t slices = (CountElements(spec) + kMaxSliceElements - 1) / kMaxSliceElements;
   return spec.ByteSizeLong() + kTensorBytes + slices * kSliceBytes;
+}
+uint64_t BoundBytes(const PlacedTable& table) {
+  return table.spec.ByteSizeLong() + kTensorBytes + table.spans.size() * kSliceBytes;
 }
 
 absl::Status CheckCover(const PlacedTensor& tensor, size_t shards) {
@@ -44,14 +51,29 @@ absl::Status CheckCover(const PlacedTensor& tensor, size_t shards) {
                                                  " elements, want ", CountElements(tensor.spec)));
 }
 
-v1::TensorSpec Complete(v1::TensorSpec spec) {
+template <typename Spec>
+Spec Complete(Spec spec) {
   FillNumbers(spec);
   return spec;
 }
 
-}  // namespace
+const char* KindOf(const v1::TensorSpec&) { return "tensor"; }
+const char* KindOf(const v1::TableSpec&) { return "table"; }
 
-absl::Status CheckSameSpec(const v1::TensorSpec& declared, const v1::TensorSpec& again) {
+template <typename Spec>
+std::string NameOf(const Spec& spec) {
+  return absl::StrCat(KindOf(spec), " ", spec.id(), " \"", spec.name(), "\"");
+}
+
+template <typename Spec>
+absl::Status Differs(const Spec& again, absl::string_view how) {
+  return WithReason(v1::ERROR_REASON_TENSOR_DIFFERS,
+                    absl::FailedPreconditionError(absl::StrCat(NameOf(again), " was declared before as ", how)),
+                    {{KindOf(again), again.name()}});
+}
+
+template <typename Spec>
+absl::Status CheckSame(const Spec& declared, const Spec& again) {
   google::protobuf::util::MessageDifferencer differencer;
   std::string difference;
   differencer.ReportDifferencesToString(&difference);
@@ -59,11 +81,86 @@ absl::Status CheckSameSpec(const v1::TensorSpec& declared, const v1::TensorSpec&
   if (differencer.Compare(Complete(declared), Complete(again))) return absl::OkStatus();
   if (!difference.empty() && difference.back() == '\n') difference.pop_back();
   std::replace(difference.begin(), difference.end(), '\n', ';');
-  return WithReason(v1::ERROR_REASON_TENSOR_DIFFERS,
-                    absl::FailedPreconditionError(absl::StrCat("tensor ", again.id(), " \"", again.name(),
-                                                               "\" was declared before as \"", declared.name(),
-                                                               "\" and differs: ", difference)),
-                    {{"tensor", again.name()}});
+  return Differs(again, absl::StrCat("\"", declared.name(), "\" and differs: ", difference));
+}
+
+// Owns the ids and names that are taken, by tensors and tables together. Thread safety: none.
+class Declarations {
+ public:
+  // Returns false if the same spec is known. FAILED_PRECONDITION if another one has its id or name. `spec` outlives
+  // this.
+  template <typename Spec>
+  absl::StatusOr<bool> Add(const Spec& spec) {
+    const auto by_id = by_id_.emplace(spec.id(), &spec);
+    const auto by_name = by_name_.emplace(spec.name(), &spec);
+    if (by_id.second && by_name.second) return true;
+    const Known known = !by_id.second ? by_id.first->second : by_name.first->second;
+    absl::Status status = std::visit([&](const auto* declared) { return Compare(*declared, spec); }, known);
+    if (!status.ok()) return status;
+    return false;
+  }
+
+ private:
+  using Known = std::variant<const v1::TensorSpec*, const v1::TableSpec*>;
+
+  template <typename Declared, typename Spec>
+  static absl::Status Compare(const Declared& declared, const Spec& again) {
+    if constexpr (std::is_same_v<Declared, Spec>) {
+      return CheckSameSpec(declared, again);
+    } else {
+      return Differs(again, NameOf(declared));
+    }
+  }
+
+  absl::flat_hash_map<uint32_t, Known> by_id_;
+  absl::flat_hash_map<absl::string_view, Known> by_name_;
+};
+
+// Refuses what makes the map's encoding too large.
+template <typename Spec>
+absl::Status CheckBytes(const Spec& spec, uint64_t bytes) {
+  if (bytes <= kMaxMapBytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("shard map: ", KindOf(spec), " \"", spec.name(), "\" makes it ", bytes,
+                                                 " bytes, want at most ", kMaxMapBytes,
+                                                 ": the job has too many tensors or elements"));
+}
+
+PlacedTensor CutTensor(const v1::TensorSpec& spec) {
+  PlacedTensor tensor{spec, {}};
+  for (const v1::SliceRange& range : CutIntoSlices(CountElements(spec))) {
+    tensor.slices.push_back({range.index(), range.offset(), range.elements(), 0});
+  }
+  return tensor;
+}
+
+// Gives each slice of `added` to the least loaded shard; `load` has each shard's elements.
+void GiveOut(std::vector<PlacedTensor>& added, std::vector<uint64_t> load) {
+  std::vector<PlacedSlice*> by_size;
+  for (PlacedTensor& tensor : added) {
+    for (PlacedSlice& slice : tensor.slices) by_size.push_back(&slice);
+  }
+  std::stable_sort(by_size.begin(), by_size.end(),
+                   [](const PlacedSlice* a, const PlacedSlice* b) { return a->elements > b->elements; });
+  for (PlacedSlice* slice : by_size) {
+    slice->shard = std::min_element(load.begin(), load.end()) - load.begin();
+    load[slice->shard] += slice->elements;
+  }
+}
+
+template <typename Placed>
+const Placed* FindById(const std::vector<Placed>& all, uint32_t id) {
+  const auto found = std::find_if(all.begin(), all.end(), [&](const Placed& one) { return one.spec.id() == id; });
+  return found == all.end() ? nullptr : &*found;
+}
+
+}  // namespace
+
+absl::Status CheckSameSpec(const v1::TensorSpec& declared, const v1::TensorSpec& again) {
+  return CheckSame(declared, again);
+}
+
+absl::Status CheckSameSpec(const v1::TableSpec& declared, const v1::TableSpec& again) {
+  return CheckSame(declared, again);
 }
 
 absl::StatusOr<ShardMap> ShardMap::FromProto(const v1::ShardMap& proto) {
@@ -83,6 +180,11 @@ absl::StatusOr<ShardMap> ShardMap::FromProto(const v1::ShardMap& proto) {
     }
     if (absl::Status status = CheckCover(tensor, map.shards_.size()); !status.ok()) return status;
     map.tensors_.push_back(std::move(tensor));
+  }
+  for (const v1::PlacedTable& from : proto.tables()) {
+    absl::StatusOr<PlacedTable> table = ReadPlacedTable(from, map.shards_.size());
+    if (!table.ok()) return table.status();
+    map.tables_.push_back(*std::move(table));
   }
   return map;
 }
@@ -105,59 +207,50 @@ v1::ShardMap ShardMap::ToProto() const {
       placed->set_shard(slice.shard);
     }
   }
+  for (const PlacedTable& table : tables_) *proto.add_tables() = ballast::ToProto(table);
   return proto;
 }
 
-absl::Status ShardMap::Place(absl::Span<const v1::TensorSpec> specs) {
+absl::Status ShardMap::Place(absl::Span<const v1::TensorSpec> specs, absl::Span<const v1::TableSpec> tables) {
   if (shards_.empty())
     return WithReason(v1::ERROR_REASON_SERVERS_MISSING,
                       absl::FailedPreconditionError("shard map: no shard to place tensors on"));
-  std::vector<PlacedTensor> added;
   uint64_t bytes = 0;
-  absl::flat_hash_map<uint32_t, const v1::TensorSpec*> by_id;
-  absl::flat_hash_map<absl::string_view, const v1::TensorSpec*> by_name;
+  Declarations declared;
   for (const PlacedTensor& tensor : tensors_) {
     bytes += BoundBytes(tensor.spec);
-    by_id.emplace(tensor.spec.id(), &tensor.spec);
-    by_name.emplace(tensor.spec.name(), &tensor.spec);
+    declared.Add(tensor.spec).IgnoreError();
   }
+  for (const PlacedTable& table : tables_) {
+    bytes += BoundBytes(table);
+    declared.Add(table.spec).IgnoreError();
+  }
+  std::vector<PlacedTensor> added;
   for (const v1::TensorSpec& spec : specs) {
     if (absl::Status status = ValidateTensorSpec(spec); !status.ok()) return status;
-    const auto same_id = by_id.emplace(spec.id(), &spec);
-    const auto same_name = by_name.emplace(spec.name(), &spec);
-    if (!same_id.second || !same_name.second) {
-      const v1::TensorSpec& known = !same_id.second ? *same_id.first->second : *same_name.first->second;
-      if (absl::Status status = CheckSameSpec(known, spec); !status.ok()) return status;
-      continue;
-    }
-    bytes += BoundBytes(spec);
-    if (bytes > kMaxMapBytes) {
-      return absl::InvalidArgumentError(absl::StrCat("shard map: tensor \"", spec.name(), "\" makes it ", bytes,
-                                                     " bytes, want at most ", kMaxMapBytes,
-                                                     ": the job has too many tensors or elements"));
-    }
-    PlacedTensor tensor{spec, {}};
-    for (const v1::SliceRange& range : CutIntoSlices(CountElements(spec))) {
-      tensor.slices.push_back({range.index(), range.offset(), range.elements(), 0});
-    }
-    added.push_back(std::move(tensor));
+    const absl::StatusOr<bool> is_new = declared.Add(spec);
+    if (!is_new.ok()) return is_new.status();
+    if (!*is_new) continue;
+    if (absl::Status status = CheckBytes(spec, bytes += BoundBytes(spec)); !status.ok()) return status;
+    added.push_back(CutTensor(spec));
   }
-  if (added.empty()) return absl::OkStatus();
+  std::vector<PlacedTable> added_tables;
+  for (const v1::TableSpec& spec : tables) {
+    if (absl::Status status = ValidateTableSpec(spec); !status.ok()) return status;
+    const absl::StatusOr<bool> is_new = declared.Add(spec);
+    if (!is_new.ok()) return is_new.status();
+    if (!*is_new) continue;
+    added_tables.push_back(SpreadRanges(spec, shards_.size()));
+    if (absl::Status status = CheckBytes(spec, bytes += BoundBytes(added_tables.back())); !status.ok()) return status;
+  }
+  if (added.empty() && added_tables.empty()) return absl::OkStatus();
   std::vector<uint64_t> load(shards_.size(), 0);
   for (const PlacedTensor& tensor : tensors_) {
     for (const PlacedSlice& slice : tensor.slices) load[slice.shard] += slice.elements;
   }
-  std::vector<PlacedSlice*> by_size;
-  for (PlacedTensor& tensor : added) {
-    for (PlacedSlice& slice : tensor.slices) by_size.push_back(&slice);
-  }
-  std::stable_sort(by_size.begin(), by_size.end(),
-                   [](const PlacedSlice* a, const PlacedSlice* b) { return a->elements > b->elements; });
-  for (PlacedSlice* slice : by_size) {
-    slice->shard = std::min_element(load.begin(), load.end()) - load.begin();
-    load[slice->shard] += slice->elements;
-  }
+  GiveOut(added, std::move(load));
   std::move(added.begin(), added.end(), std::back_inserter(tensors_));
+  std::move(added_tables.begin(), added_tables.end(), std::back_inserter(tables_));
   ++epoch_;
   return absl::OkStatus();
 }
@@ -168,10 +261,8 @@ void ShardMap::Move(uint32_t shard, std::string address, std::string control_add
   ++epoch_;
 }
 
-const PlacedTensor* ShardMap::Find(uint32_t tensor_id) const {
-  auto found = std::find_if(tensors_.begin(), tensors_.end(),
-                            [&](const PlacedTensor& tensor) { return tensor.spec.id() == tensor_id; });
-  return found == tensors_.end() ? nullptr : &*found;
-}
+const PlacedTensor* ShardMap::Find(uint32_t tensor_id) const { return FindById(tensors_, tensor_id); }
+
+const PlacedTable* ShardMap::FindTable(uint32_t table_id) const { return FindById(tables_, table_id); }
 
 }  // namespace ballast

@@ -9,7 +9,9 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "ballast/v1/coordinator_service.pb.h"
+#include "ballast/v1/table.pb.h"
 #include "ballast/v1/tensor.pb.h"
+#include "common/tables/placed_table.h"
 
 namespace ballast {
 
@@ -27,8 +29,8 @@ struct PlacedTensor {
   std::vector<PlacedSlice> slices;
 };
 
-// Owns the assignment of slices to shards. A value: copies are independent. Invariant: a tensor's slices cover it
-// exactly once, and every owner is below shards().size().
+// Owns the assignment of slices and of tables' ranges to shards. A value: copies are independent. Invariant: a tensor's
+// slices cover it exactly once, a table's spans likewise, and every owner is below shards().size().
 class ShardMap {
  public:
   ShardMap() = default;
@@ -44,9 +46,10 @@ class ShardMap {
   v1::ShardMap ToProto() const;
 
   // Adds tensors, each slice to the shard that holds the fewest elements so far, larger slices first; the same input
-  // gives the same map. FAILED_PRECONDITION if a tensor already exists and differs; INVALID_ARGUMENT for a map that
-  // no message could carry (about 130,000 slices). After an error the map is unchanged.
-  absl::Status Place(absl::Span<const v1::TensorSpec> specs);
+  // gives the same map. Adds tables, each with equal parts for all shards. FAILED_PRECONDITION if a tensor or table
+  // already exists and differs, or has the id or name of one of the other kind; INVALID_ARGUMENT for a map that no
+  // message could carry (about 130,000 slices). After an error the map is unchanged.
+  absl::Status Place(absl::Span<const v1::TensorSpec> specs, absl::Span<const v1::TableSpec> tables = {});
 
   // Changes the shard's addresses.
   void Move(uint32_t shard, std::string address, std::string control_address);
@@ -58,9 +61,11 @@ class ShardMap {
   // Addresses of the control ports, by rank; an empty one means that control calls go to the shard's address.
   const std::vector<std::string>& controls() const { return controls_; }
   const std::vector<PlacedTensor>& tensors() const { return tensors_; }
+  const std::vector<PlacedTable>& tables() const { return tables_; }
 
-  // Returns nullptr for an unknown id.
+  // Return nullptr for an unknown id.
   const PlacedTensor* Find(uint32_t tensor_id) const;
+  const PlacedTable* FindTable(uint32_t table_id) const;
 
  private:
   uint64_t epoch_ = 1;
@@ -68,9 +73,11 @@ class ShardMap {
   // Has one entry per shard.
   std::vector<std::string> controls_;
   std::vector<PlacedTensor> tensors_;
+  std::vector<PlacedTable> tables_;
 };
 
-// Compares two declarations. FAILED_PRECONDITION, with the difference, if they are not equal.
+// Compare two declarations. FAILED_PRECONDITION, with the difference, if they are not equal.
 absl::Status CheckSameSpec(const v1::TensorSpec& declared, const v1::TensorSpec& again);
+absl::Status CheckSameSpec(const v1::TableSpec& declared, const v1::TableSpec& again);
 
 }  // namespace ballast

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/tensors/shard_map.h"
 
+#include "common/tables/table_spec_fixture.h"
 #include "common/tensors/tensor_spec.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
@@ -94,6 +95,65 @@ TEST(ShardMapTest, RefusesWhatNoMessageCanCarry) {
   ASSERT_TRUE(map.Place({Spec(1, "large", 100'000'000'000)}).ok());
   EXPECT_LT(map.ToProto().ByteSizeLong(), 4 << 20);
   EXPECT_FALSE(map.Place({Spec(2, "more", 100'000'000'000)}).ok());
+}
+
+TEST(ShardMapTest, SpreadsATableOverAllShards) {
+  ShardMap map({"a:1", "b:2"});
+  ASSERT_TRUE(map.Place({Spec(0, "w", 10)}, {SgdTable(1, "ids", 16)}).ok());
+  ASSERT_EQ(map.tables().size(), 1);
+  EXPECT_EQ(map.FindTable(1)->OwnerOf(0), 0);
+  EXPECT_EQ(map.FindTable(1)->OwnerOf(4095), 1);
+  EXPECT_EQ(map.FindTable(0), nullptr) << "a tensor is no table";
+  EXPECT_EQ(map.Find(1), nullptr) << "a table is no tensor";
+}
+
+TEST(ShardMapTest, PlacingTheSameTableAgainChangesNothing) {
+  ShardMap map({"a:1"});
+  ASSERT_TRUE(map.Place({}, {SgdTable(1, "ids", 16)}).ok());
+  const uint64_t epoch = map.epoch();
+  v1::TableSpec written_out = SgdTable(1, "ids", 16);
+  written_out.set_range_bits(12);
+  ASSERT_TRUE(map.Place({}, {written_out, SgdTable(1, "ids", 16)}).ok());
+  EXPECT_EQ(map.epoch(), epoch);
+  EXPECT_EQ(map.tables().size(), 1);
+}
+
+TEST(ShardMapTest, RefusesATableDeclaredDifferently) {
+  ShardMap map({"a:1"});
+  ASSERT_TRUE(map.Place({}, {SgdTable(1, "ids", 16)}).ok());
+  const absl::Status status = map.Place({}, {SgdTable(2, "more", 8), SgdTable(1, "ids", 32)});
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(status.message(), "table 1 \"ids\" was declared before as \"ids\" and differs: modified: dim: 16 -> 32");
+  EXPECT_EQ(map.tables().size(), 1);
+}
+
+TEST(ShardMapTest, TablesAndTensorsShareIdsAndNames) {
+  ShardMap map({"a:1"});
+  ASSERT_TRUE(map.Place({Spec(0, "w", 10)}, {SgdTable(1, "ids", 16)}).ok());
+  const absl::Status same_id = map.Place({}, {SgdTable(0, "other", 16)});
+  EXPECT_EQ(same_id.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(same_id.message(), "table 0 \"other\" was declared before as tensor 0 \"w\"");
+  EXPECT_EQ(map.Place({Spec(2, "ids", 10)}).message(), "tensor 2 \"ids\" was declared before as table 1 \"ids\"");
+  EXPECT_FALSE(map.Place({Spec(3, "both", 10)}, {SgdTable(4, "both", 16)}).ok());
+  EXPECT_EQ(map.tensors().size(), 1);
+  EXPECT_EQ(map.tables().size(), 1);
+}
+
+TEST(ShardMapTest, TablesSurviveTheWire) {
+  ShardMap map({"a:1", "b:2", "c:3"});
+  ASSERT_TRUE(map.Place({Spec(0, "w", 10)}, {SgdTable(1, "ids", 16)}).ok());
+  const ShardMap copy = ShardMap::FromProto(map.ToProto()).value();
+  EXPECT_EQ(copy.ToProto().SerializeAsString(), map.ToProto().SerializeAsString());
+  EXPECT_EQ(copy.tables()[0].spans.size(), 3);
+}
+
+TEST(ShardMapTest, RefusesAMapInWhichNobodyOwnsARange) {
+  ShardMap map({"a:1", "b:2"});
+  ASSERT_TRUE(map.Place({}, {SgdTable(1, "ids", 16)}).ok());
+  v1::ShardMap proto = map.ToProto();
+  proto.mutable_tables(0)->mutable_spans()->RemoveLast();
+  EXPECT_EQ(ShardMap::FromProto(proto).status().message(),
+            "shard map: table \"ids\": got spans of 2048 ranges, want 4096");
 }
 
 }  // namespace

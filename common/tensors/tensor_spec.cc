@@ -5,10 +5,9 @@
 #include <string>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "common/job/job_config.h"
-#include "common/job/limits.h"
+#include "common/tables/table_spec.h"
 
 namespace ballast {
 namespace {
@@ -40,18 +39,12 @@ absl::Status ValidateJobName(absl::string_view name) {
 }
 
 absl::Status ValidateTensorSpec(const v1::TensorSpec& spec) {
-  const auto printable = [](unsigned char c) { return absl::ascii_isgraph(c); };
-  const std::string& name = spec.name();
-  if (name.empty() || name.size() > 256 || !std::all_of(name.begin(), name.end(), printable)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("tensor ", spec.id(), ": name: got \"", absl::CEscape(name.substr(0, 80)), "\" of ", name.size(),
-                     " bytes, want 1 to 256 printable ones without spaces, such as fc1/weight"));
-  }
+  if (absl::Status status = ValidateParameterName("tensor", spec.id(), spec.name()); !status.ok()) return status;
   absl::Status status = ValidateShape(spec);
   status.Update(ValidateInitializer(spec.initializer()));
   status.Update(ValidateOptimizer(spec.optimizer()));
   if (status.ok()) return status;
-  return absl::InvalidArgumentError(absl::StrCat("tensor \"", name, "\": ", status.message()));
+  return absl::InvalidArgumentError(absl::StrCat("tensor \"", spec.name(), "\": ", status.message()));
 }
 
 uint64_t CountElements(const v1::TensorSpec& spec) {

@@ -112,8 +112,9 @@ absl::Status Coordinator::Leave(const Membership::Id& id, const std::string& fai
   return Apply([&](JobControl& control, absl::Time now) { return control.Leave(id, failure, worker_local, now); });
 }
 
-absl::StatusOr<ShardMap> Coordinator::PlaceTensors(absl::string_view job, absl::Span<const v1::TensorSpec> specs) {
-  return Apply([&](JobControl& control, absl::Time) { return control.PlaceTensors(job, specs); });
+absl::StatusOr<ShardMap> Coordinator::PlaceTensors(absl::string_view job, absl::Span<const v1::TensorSpec> specs,
+                                                   absl::Span<const v1::TableSpec> tables) {
+  return Apply([&](JobControl& control, absl::Time) { return control.PlaceTensors(job, specs, tables); });
 }
 
 absl::Status Coordinator::CompleteLease(const Membership::Id& id, uint64_t lease, uint64_t steps, uint64_t batches) {

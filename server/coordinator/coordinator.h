@@ -70,7 +70,8 @@ class Coordinator {
   absl::StatusOr<HeartbeatReply> Heartbeat(const Membership::Id& id, const v1::CheckpointPart& part = {},
                                            const ReplicationReport& report = {});
   absl::Status Leave(const Membership::Id& id, const std::string& failure, bool worker_local = false);
-  absl::StatusOr<ShardMap> PlaceTensors(absl::string_view job, absl::Span<const v1::TensorSpec> specs);
+  absl::StatusOr<ShardMap> PlaceTensors(absl::string_view job, absl::Span<const v1::TensorSpec> specs,
+                                        absl::Span<const v1::TableSpec> tables = {});
   absl::Status CompleteLease(const Membership::Id& id, uint64_t lease, uint64_t steps = 0, uint64_t batches = 0);
   absl::StatusOr<v1::JobProgress> ReportProgress(const Membership::Id& id, const v1::WorkerProgress& progress,
                                                  const v1::Evaluation* evaluation);

@@ -118,7 +118,7 @@ class SavedCoordinatorTest : public CoordinatorTest {
 
 TEST_F(SavedCoordinatorTest, AfterARestartOfServer0MembersAndLeasesGoOn) {
   Gather(first_, job_);
-  ASSERT_TRUE(first_.PlaceTensors("job", {SgdSpec(0, "w", 3)}).ok());
+  ASSERT_TRUE(first_.PlaceTensors("job", {SgdSpec(0, "w", 3)}, {SgdTable(1, "ids", 16)}).ok());
   uint64_t held = 0;
   first_.AcquireLease(worker0_, {}, absl::Seconds(1), [&](auto grant) { held = grant->lease->id; });
   v1::WorkerProgress progress;
@@ -129,6 +129,7 @@ TEST_F(SavedCoordinatorTest, AfterARestartOfServer0MembersAndLeasesGoOn) {
   EXPECT_TRUE(restarted_->Heartbeat(worker0_).ok());
   EXPECT_TRUE(restarted_->Heartbeat(worker1_).ok());
   EXPECT_EQ(restarted_->shard_map().tensors().size(), 1);
+  EXPECT_EQ(restarted_->shard_map().tables().size(), 1);
   EXPECT_EQ(restarted_->ReportProgress(worker0_, progress, nullptr)->examples(), 10) << "a retry still counts once";
   DataLease other;
   restarted_->AcquireLease(worker1_, {}, absl::Seconds(1), [&](auto grant) { other = *grant->lease; });

@@ -228,7 +228,8 @@ absl::Status JobControl::Leave(const Membership::Id& id, std::string failure, bo
   return absl::OkStatus();
 }
 
-absl::StatusOr<ShardMap> JobControl::PlaceTensors(absl::string_view job, absl::Span<const v1::TensorSpec> specs) {
+absl::StatusOr<ShardMap> JobControl::PlaceTensors(absl::string_view job, absl::Span<const v1::TensorSpec> specs,
+                                                  absl::Span<const v1::TableSpec> tables) {
   if (absl::Status status = ValidateJobName(job); !status.ok()) return status;
   if (std::string missing = members_.MissingServers(); !missing.empty()) {
     // A failed job's servers will not join any more.
@@ -239,7 +240,7 @@ absl::StatusOr<ShardMap> JobControl::PlaceTensors(absl::string_view job, absl::S
         {{"members", missing}});
   }
   if (absl::Status status = CheckHeldJob(workers_.job_name(), job); !status.ok()) return status;
-  if (absl::Status status = servers_.Place(specs); !status.ok()) return status;
+  if (absl::Status status = servers_.Place(specs, tables); !status.ok()) return status;
   workers_.NameJob(job);
   status_.Release();
   return servers_.shard_map();

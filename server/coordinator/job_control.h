@@ -83,7 +83,8 @@ class JobControl {
   absl::Status Leave(const Membership::Id& id, std::string failure, bool worker_local, absl::Time now);
   // UNAVAILABLE with the names of the servers that have not joined; FAILED_PRECONDITION for a job other than the
   // coordinator's; otherwise the errors of ShardMap::Place.
-  absl::StatusOr<ShardMap> PlaceTensors(absl::string_view job, absl::Span<const v1::TensorSpec> specs);
+  absl::StatusOr<ShardMap> PlaceTensors(absl::string_view job, absl::Span<const v1::TensorSpec> specs,
+                                        absl::Span<const v1::TableSpec> tables = {});
   // `steps` and `batches` are the worker's totals so far.
   absl::Status CompleteLease(const Membership::Id& id, uint64_t lease, uint64_t steps, uint64_t batches,
                              absl::Time now);

@@ -225,6 +225,15 @@ TEST_F(JobControlTest, PlacesTensorsOnceAllServersHaveJoined) {
   EXPECT_EQ(map->tensors().size(), 1);
 }
 
+TEST_F(JobControlTest, PlacesTablesBesideTensors) {
+  ASSERT_TRUE(JoinServer(0).ok());
+  const auto map = control_->PlaceTensors("job", {SgdSpec(0, "w", 3)}, {SgdTable(1, "ids", 16)});
+  ASSERT_TRUE(map.ok()) << map.status();
+  EXPECT_EQ(map->FindTable(1)->OwnerOf(4095), 0);
+  EXPECT_EQ(control_->PlaceTensors("job", {}, {SgdTable(1, "ids", 8)}).status().message(),
+            "table 1 \"ids\" was declared before as \"ids\" and differs: modified: dim: 16 -> 8");
+}
+
 TEST_F(JobControlTest, SumsUpProgressOverTheWorkers) {
   Gather();
   v1::WorkerProgress progress;

@@ -146,10 +146,10 @@ void ServerControl::LoseServer(uint32_t rank, const std::string& what, absl::Tim
                members_.Find(MemberRole::kServer, rank), now);
 }
 
-absl::Status ServerControl::Place(absl::Span<const v1::TensorSpec> specs) {
-  if (!map_.shards().empty()) return map_.Place(specs);
+absl::Status ServerControl::Place(absl::Span<const v1::TensorSpec> specs, absl::Span<const v1::TableSpec> tables) {
+  if (!map_.shards().empty()) return map_.Place(specs, tables);
   ShardMap first = shard_map();
-  if (absl::Status status = first.Place(specs); !status.ok()) return status;
+  if (absl::Status status = first.Place(specs, tables); !status.ok()) return status;
   map_ = std::move(first);
   return absl::OkStatus();
 }

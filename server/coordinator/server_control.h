@@ -46,7 +46,7 @@ class ServerControl {
   void TakeOverSilent(absl::Time now);
 
   // The errors of ShardMap::Place. All servers must have joined.
-  absl::Status Place(absl::Span<const v1::TensorSpec> specs);
+  absl::Status Place(absl::Span<const v1::TensorSpec> specs, absl::Span<const v1::TableSpec> tables);
   // Empty before the first placement.
   const ShardMap& placed_map() const { return map_; }
   // Before the first placement: a map of the servers alone.

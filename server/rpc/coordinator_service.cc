@@ -190,7 +190,8 @@ grpc::ServerUnaryReactor* CoordinatorServiceAdapter::PlaceTensors(grpc::Callback
   if (absl::Status access = access_->Check(*context, "CoordinatorService/PlaceTensors", request->job()); !access.ok())
     return Answer(context, access);
   const std::vector<v1::TensorSpec> specs(request->tensors().begin(), request->tensors().end());
-  absl::StatusOr<ShardMap> map = coordinator_->PlaceTensors(request->job(), specs);
+  const std::vector<v1::TableSpec> tables(request->tables().begin(), request->tables().end());
+  absl::StatusOr<ShardMap> map = coordinator_->PlaceTensors(request->job(), specs, tables);
   if (!map.ok()) return Answer(context, map.status());
   *response->mutable_map() = map->ToProto();
   return AnswerSaved(context, absl::OkStatus());

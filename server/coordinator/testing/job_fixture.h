@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "common/tables/table_spec_fixture.h"
 #include "common/tensors/tensor_spec_fixture.h"
 #include "gtest/gtest.h"
 #include "server/coordinator/coordinator_journal.h"
