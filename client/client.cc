@@ -2,14 +2,12 @@
 #include "client/client.h"
 
 #include <algorithm>
-#include <atomic>
 #include <limits>
 #include <optional>
 #include <utility>
 
 #include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_set.h"
-#include "absl/functional/any_invocable.h"
 #include "absl/strings/str_cat.h"
 #include "client/call_group.h"
 #include "client/coordinator_link.h"
@@ -52,6 +50,41 @@ v1::TensorDeclaration DeclarationFor(const PlacedTensor& tensor, uint32_t shard)
   return declaration;
 }
 
+v1::DeclareTensorsRequest EmptyDeclaration(const ClientOptions& options) {
+  v1::DeclareTensorsRequest empty;
+  empty.set_job(options.job);
+  *empty.mutable_policy() = options.policy;
+  empty.set_workers(options.workers);
+  empty.set_protocol_version(kProtocolVersion);
+  *empty.mutable_durability() = options.durability;
+  return empty;
+}
+
+// Owns the declarations to one shard: as few as the limit on their size allows, but at least one. A shard without
+// slices must know the job too, because it handles pauses, captures and standbys like the others. Thread safety: none.
+class DeclarationPacker {
+ public:
+  explicit DeclarationPacker(v1::DeclareTensorsRequest empty) : empty_(std::move(empty)), requests_({empty_}) {}
+
+  // Returns the request that takes another `bytes`.
+  v1::DeclareTensorsRequest& For(size_t bytes) {
+    if (bytes_ > 0 && bytes_ + bytes > kMaxDeclarationBytes) {
+      requests_.push_back(empty_);
+      bytes_ = 0;
+    }
+    bytes_ += bytes;
+    return requests_.back();
+  }
+
+  std::vector<v1::DeclareTensorsRequest> Take() { return std::move(requests_); }
+
+ private:
+  const v1::DeclareTensorsRequest empty_;
+  std::vector<v1::DeclareTensorsRequest> requests_;
+  // Bytes in the last request.
+  size_t bytes_ = 0;
+};
+
 ShardChannelOptions ChannelOptionsFor(const ClientOptions& options) {
   ShardChannelOptions channel;
   channel.job = options.job;
@@ -90,22 +123,22 @@ struct Client::Request {
 // A request in flight: collects the replies to its messages.
 struct Client::Operation {
   uint64_t id = 0;
-  absl::AnyInvocable<void(absl::StatusOr<PushResult>)> finish;
+  Finish finish;
 
   absl::Mutex mutex;
   size_t remaining ABSL_GUARDED_BY(mutex) = 0;
   // The first failure.
   absl::Status status ABSL_GUARDED_BY(mutex);
-  PushResult result ABSL_GUARDED_BY(mutex);
-  // Results of SetValues, read after the last message has ended.
-  std::atomic<uint64_t> set = 0, unchanged = 0;
+  Totals totals ABSL_GUARDED_BY(mutex);
 
   void AddLocked(const ShardReply& reply) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  void AddRowsLocked(const ShardReply& reply) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 };
 
 void Client::Operation::AddLocked(const ShardReply& reply) {
-  set += reply.set.set();
-  unchanged += reply.set.unchanged();
+  totals.set.set += reply.set.set();
+  totals.set.unchanged += reply.set.unchanged();
+  PushResult& result = totals.slices;
   result.applied += reply.outcome.applied();
   result.buffered += reply.outcome.buffered();
   result.dropped += reply.outcome.dropped();
@@ -118,6 +151,19 @@ void Client::Operation::AddLocked(const ShardReply& reply) {
   result.answers.first = std::min(result.answers.first, reply.answer_begun);
   result.answers.last = std::max(result.answers.last, reply.answer_begun);
   result.answers.end = std::max(result.answers.end, reply.answered);
+  AddRowsLocked(reply);
+}
+
+void Client::Operation::AddRowsLocked(const ShardReply& reply) {
+  RowsResult& result = totals.rows;
+  result.applied += reply.rows.applied();
+  result.created += reply.rows.created();
+  result.orphaned += reply.rows.orphaned();
+  result.max_staleness = std::max(result.max_staleness, reply.rows.max_staleness());
+  result.duplicate = result.duplicate || reply.rows.duplicate();
+  result.bytes_sent += reply.bytes_sent;
+  result.bytes_received += reply.bytes_received;
+  result.retries += reply.retries;
 }
 
 absl::StatusOr<std::unique_ptr<Client>> Client::Connect(ClientOptions options) {
@@ -164,7 +210,7 @@ absl::Status Client::Reach() {
   absl::StatusOr<ShardMap> map = coordinator_->GetShardMap();
   if (!map.ok()) return map.status();
   // Before tensors are placed, servers may still be joining.
-  return map->tensors().empty() ? absl::OkStatus() : UseMap(*std::move(map));
+  return map->tensors().empty() && map->tables().empty() ? absl::OkStatus() : UseMap(*std::move(map));
 }
 
 absl::Status Client::UseMap(ShardMap map) {
@@ -210,50 +256,46 @@ absl::Status Client::FollowMap(ShardMap map) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<ShardMap> Client::Place(absl::Span<const v1::TensorSpec> specs) {
-  if (coordinator_ != nullptr) return coordinator_->PlaceTensors(options_.job, specs, options_.gather_timeout);
+absl::StatusOr<ShardMap> Client::Place(absl::Span<const v1::TensorSpec> specs, absl::Span<const v1::TableSpec> tables) {
+  if (coordinator_ != nullptr) {
+    return coordinator_->PlaceTensors(options_.job, specs, tables, options_.gather_timeout);
+  }
   ShardMap map = shard_map();
-  if (absl::Status status = map.Place(specs); !status.ok()) return status;
+  if (absl::Status status = map.Place(specs, tables); !status.ok()) return status;
   return map;
 }
 
 absl::Status Client::Declare(absl::Span<const v1::TensorSpec> specs) {
-  if (absl::Status status = ValidatePolicy(options_.policy, options_.workers); !status.ok()) return status;
   for (const v1::TensorSpec& spec : specs) {
     if (absl::Status status = ValidateTensorSpec(spec); !status.ok()) return status;
   }
-  absl::StatusOr<ShardMap> map = Place(specs);
+  return PlaceAndDeclare(specs, {});
+}
+
+absl::Status Client::PlaceAndDeclare(absl::Span<const v1::TensorSpec> specs, absl::Span<const v1::TableSpec> tables) {
+  if (absl::Status status = ValidatePolicy(options_.policy, options_.workers); !status.ok()) return status;
+  absl::StatusOr<ShardMap> map = Place(specs, tables);
   if (!map.ok()) return map.status();
   if (absl::Status status = UseMap(*map); !status.ok()) return status;
-
-  v1::DeclareTensorsRequest empty;
-  empty.set_job(options_.job);
-  *empty.mutable_policy() = options_.policy;
-  empty.set_workers(options_.workers);
-  empty.set_protocol_version(kProtocolVersion);
-  *empty.mutable_durability() = options_.durability;
+  const auto missing = [](const char* kind, const auto& spec) {
+    return absl::InternalError(absl::StrCat("shard map: ", kind, " \"", spec.name(), "\" is missing"));
+  };
   std::vector<Future<v1::DeclareTensorsResponse>> answers;
   for (ShardChannel* channel : channels()) {
-    v1::DeclareTensorsRequest request = empty;
-    size_t bytes = 0;
-    bool declared = false;
+    DeclarationPacker packer(EmptyDeclaration(options_));
     for (const v1::TensorSpec& spec : specs) {
       const PlacedTensor* placed = map->Find(spec.id());
-      if (placed == nullptr) {
-        return absl::InternalError(absl::StrCat("shard map: tensor \"", spec.name(), "\" is missing"));
-      }
+      if (placed == nullptr) return missing("tensor", spec);
       v1::TensorDeclaration declaration = DeclarationFor(*placed, channel->rank());
-      if (declaration.slices().empty()) continue;
-      bytes += declaration.ByteSizeLong();
-      if (bytes > kMaxDeclarationBytes && request.tensors_size() > 0) {
-        answers.push_back(channel->Declare(std::exchange(request, empty)));
-        declared = true;
-        bytes = declaration.ByteSizeLong();
-      }
-      *request.add_tensors() = std::move(declaration);
+      if (declaration.slices_size() > 0) *packer.For(declaration.ByteSizeLong()).add_tensors() = std::move(declaration);
     }
-    // A shard without slices must know the job too, because it handles pauses, captures and standbys like the others.
-    if (request.tensors_size() > 0 || !declared) answers.push_back(channel->Declare(std::move(request)));
+    for (const v1::TableSpec& spec : tables) {
+      const PlacedTable* placed = map->FindTable(spec.id());
+      if (placed == nullptr) return missing("table", spec);
+      v1::PlacedTable part = PartOfShard(*placed, channel->rank());
+      if (part.spans_size() > 0) *packer.For(part.ByteSizeLong()).add_tables() = std::move(part);
+    }
+    for (v1::DeclareTensorsRequest& request : packer.Take()) answers.push_back(channel->Declare(std::move(request)));
   }
   absl::Status status;
   for (const auto& answer : answers) status.Update(answer.Get().status());
@@ -268,12 +310,12 @@ Future<PushResult> Client::Push(uint64_t step, uint32_t examples, absl::Span<con
 Future<PullResult> Client::Pull(uint64_t step, absl::Span<const TensorValues> values) {
   Promise<PullResult> promise;
   Future<PullResult> future = promise.GetFuture();
-  auto operation = std::make_shared<Operation>();
-  operation->finish = [promise = std::move(promise)](absl::StatusOr<PushResult> result) mutable {
-    if (!result.ok()) return promise.Set(result.status());
-    promise.Set(PullResult{result->bytes_received, result->retries, result->answers});
-  };
-  Begin({Kind::kPull, step, 0, {}, values, std::nullopt}, std::move(operation));
+  Begin({Kind::kPull, step, 0, {}, values, std::nullopt},
+        [promise = std::move(promise)](absl::StatusOr<Totals> totals) mutable {
+          if (!totals.ok()) return promise.Set(totals.status());
+          const PushResult& slices = totals->slices;
+          promise.Set(PullResult{slices.bytes_received, slices.retries, slices.answers});
+        });
   return future;
 }
 
@@ -285,11 +327,10 @@ Future<PushResult> Client::PushPull(uint64_t step, uint32_t examples, absl::Span
 Future<PushResult> Client::PushPullOrPush(const Request& request) {
   Promise<PushResult> promise;
   Future<PushResult> future = promise.GetFuture();
-  auto operation = std::make_shared<Operation>();
-  operation->finish = [promise = std::move(promise)](absl::StatusOr<PushResult> result) mutable {
-    promise.Set(std::move(result));
-  };
-  Begin(request, std::move(operation));
+  Begin(request, [promise = std::move(promise)](absl::StatusOr<Totals> totals) mutable {
+    if (!totals.ok()) return promise.Set(totals.status());
+    promise.Set(std::move(totals->slices));
+  });
   return future;
 }
 
@@ -299,43 +340,57 @@ Future<SetResult> Client::SetValues(absl::Span<const FirstValues> tensors) {
   for (const FirstValues& tensor : tensors) values.push_back({tensor.tensor_id, tensor.values, {}});
   Promise<SetResult> promise;
   Future<SetResult> future = promise.GetFuture();
-  auto operation = std::make_shared<Operation>();
-  // A raw pointer, because the operation owns `finish` and is alive when it runs.
-  operation->finish = [promise = std::move(promise), of = operation.get()](absl::StatusOr<PushResult> result) mutable {
-    if (!result.ok()) return promise.Set(result.status());
-    promise.Set(SetResult{of->set, of->unchanged});
-  };
-  Begin({Kind::kSetValues, 0, 0, values, {}, std::nullopt}, std::move(operation));
+  Begin({Kind::kSetValues, 0, 0, values, {}, std::nullopt},
+        [promise = std::move(promise)](absl::StatusOr<Totals> totals) mutable {
+          if (!totals.ok()) return promise.Set(totals.status());
+          promise.Set(totals->set);
+        });
   return future;
 }
 
-void Client::Begin(const Request& request, std::shared_ptr<Operation> operation) {
+void Client::Begin(const Request& request, Finish finish) {
   absl::StatusOr<std::vector<Slices>> by_shard = Route(request);
-  if (!by_shard.ok()) return operation->finish(by_shard.status());
+  if (!by_shard.ok()) return finish(by_shard.status());
+  std::vector<std::vector<ShardMessage>> messages(by_shard->size());
+  for (size_t shard = 0; shard < by_shard->size(); ++shard) {
+    for (Slices& slices : PackSlices((*by_shard)[shard])) {
+      ShardMessage& message = messages[shard].emplace_back();
+      message.kind = request.kind;
+      message.step = request.step;
+      message.examples = request.examples;
+      message.schedule_position = request.schedule_position;
+      message.slices = std::move(slices);
+    }
+  }
+  SendAll(std::move(messages), std::move(finish));
+}
+
+void Client::SendAll(std::vector<std::vector<ShardMessage>> by_shard, Finish finish) {
+  // The messages share the operation; the last one to end finishes it.
+  const auto operation = std::make_shared<Operation>();
+  operation->finish = std::move(finish);
   {
     absl::MutexLock lock(&mutex_);
     operation->id = next_operation_++;
   }
   size_t count = 0;
-  std::vector<std::vector<ShardMessage>> messages(by_shard->size());
-  for (size_t shard = 0; shard < by_shard->size(); ++shard) {
-    for (Slices& slices : PackSlices((*by_shard)[shard])) {
-      // The messages share the operation; the last one to end finishes it.
-      messages[shard].push_back({request.kind, operation->id, request.step, request.examples, request.schedule_position,
-                                 std::move(slices), [this, operation](const ShardMessage& message, ShardReply reply) {
-                                   OnMessageDone(operation.get(), message, std::move(reply));
-                                 }});
-      ++count;
+  for (std::vector<ShardMessage>& messages : by_shard) {
+    for (ShardMessage& message : messages) {
+      message.operation = operation->id;
+      message.done = [this, operation](const ShardMessage& done, ShardReply reply) {
+        OnMessageDone(operation.get(), done, std::move(reply));
+      };
     }
+    count += messages.size();
   }
-  if (count == 0) return operation->finish(PushResult());
+  if (count == 0) return operation->finish(Totals());
   {
     absl::MutexLock lock(&operation->mutex);
     operation->remaining = count;
   }
   const std::vector<ShardChannel*> shards = channels();
-  for (size_t shard = 0; shard < messages.size(); ++shard) {
-    if (!messages[shard].empty()) shards[shard]->Send(std::move(messages[shard]));
+  for (size_t shard = 0; shard < by_shard.size(); ++shard) {
+    if (!by_shard[shard].empty()) shards[shard]->Send(std::move(by_shard[shard]));
   }
 }
 
@@ -469,14 +524,14 @@ void Client::OnMessageDone(Operation* operation, const ShardMessage& message, Sh
     }
   }
   bool first_failure = false, last = false;
-  absl::StatusOr<PushResult> result;
+  absl::StatusOr<Totals> result;
   {
     absl::MutexLock lock(&operation->mutex);
     first_failure = operation->status.ok() && !reply.status.ok();
     operation->status.Update(reply.status);
     operation->AddLocked(reply);
     last = --operation->remaining == 0;
-    if (last && operation->status.ok()) result = operation->result;
+    if (last && operation->status.ok()) result = operation->totals;
     if (last && !operation->status.ok()) result = operation->status;
   }
   if (last) return operation->finish(std::move(result));

@@ -11,14 +11,17 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
 #include "ballast/v1/parameter_service.pb.h"
+#include "ballast/v1/table.pb.h"
 #include "ballast/v1/tensor.pb.h"
 #include "client/client_options.h"
 #include "client/future.h"
+#include "client/rows/row_batch.h"
 #include "client/slice_message.h"
 #include "common/tensors/shard_map.h"
 
@@ -28,17 +31,18 @@ class CoordinatorLink;
 class ErrorFeedback;
 class ShardChannel;
 class ShardMapFollower;
+struct RowRun;
 struct ShardMessage;
 struct ShardReply;
 
-// Owns the connections to all shards of a job; routes slices to their owners and remembers their versions. If a shard
-// moves to another address, messages in flight are sent again there, and still applied once. The client retries calls
-// itself, which is safe: a push is applied once. Every future is ready within the options' timeouts. Errors name the
-// shard, its address and the call. After INVALID_ARGUMENT the job is unchanged; after any other failure of a push, a
-// part of it may have been applied.
-// Calls whose futures are not awaited may be reordered. All workers should push-pull tensors in the same order.
-// Size: each call has its own method, and most of them are a few lines over Begin and Route.
-// Thread safety: all methods may be called from any thread. Destroying the client cancels all calls.
+// Owns the connections to all shards of a job; routes slices and rows to their owners and remembers the versions of
+// slices. If a shard moves to another address, messages in flight are sent again there, and still applied once. The
+// client retries calls itself, which is safe: a push is applied once. Every future is ready within the options'
+// timeouts. Errors name the shard, its address and the call. After INVALID_ARGUMENT the job is unchanged; after any
+// other failure of a push, a part of it may have been applied. Calls whose futures are not awaited may be reordered.
+// All workers should push-pull tensors in the same order. Thread safety: all methods may be called from any thread.
+// Destroying the client cancels all calls. Size: the calls for tensors and those for tables share the map, the channels
+// and the operations in flight, and each is short; client_rows.cc has those for tables.
 class Client {
  public:
   // Connects to the coordinator or to every shard; blocks. UNAVAILABLE and DEADLINE_EXCEEDED name the address and the
@@ -50,6 +54,9 @@ class Client {
   // Places the tensors and creates them on their shards; blocks. Repeating a declaration is OK; a different one is
   // FAILED_PRECONDITION. Tensors that others declared through the coordinator before Connect need no declaration.
   absl::Status Declare(absl::Span<const v1::TensorSpec> specs);
+
+  // The same for tables, which share ids and names with tensors.
+  absl::Status DeclareTables(absl::Span<const v1::TableSpec> specs);
 
   // Sets the initial values of tensors, once per job. Pulls of a tensor whose initializer is Provided wait for it, even
   // at step 0, so one client sets and all others pull. Setting the same values again is OK at any time. Other values,
@@ -69,6 +76,18 @@ class Client {
   Future<PushResult> PushPull(uint64_t step, uint32_t examples, absl::Span<const TensorGradient> gradients,
                               absl::Span<const TensorValues> values,
                               std::optional<double> schedule_position = std::nullopt);
+
+  // Reads rows of tables; creates none, and waits for no other worker. Each distinct row of a table is requested once.
+  // INVALID_ARGUMENT, before anything is sent, for a table that is unknown or given twice, or sizes that do not fit it.
+  Future<RowsResult> PullRows(absl::Span<const RowPull> tables);
+
+  // Pushes gradients of rows, which are means over `examples` examples, as Push does those of tensors; a row begins
+  // with its first gradient. With examples = 0 no rows are sent. `last_of_step` ends the step at every shard that has
+  // tables, with or without rows for it: the worker makes this its step's last push of rows. Its messages have the
+  // step's highest sequence numbers, but may overtake earlier pushes whose futures are not ready. INVALID_ARGUMENT as
+  // for PullRows.
+  Future<RowsResult> PushRows(uint64_t step, uint32_t examples, absl::Span<const RowPush> tables,
+                              bool last_of_step = false, std::optional<double> schedule_position = std::nullopt);
 
   // Reports that this worker stops pushing for now, so that others do not wait for it until its next push; blocks. Call
   // it after the futures of all pushes are ready.
@@ -98,7 +117,15 @@ class Client {
  private:
   struct Operation;
   struct Request;
+  // The sums of the replies to an operation's messages.
+  struct Totals {
+    PushResult slices;
+    SetResult set;
+    RowsResult rows;
+  };
+  using Finish = absl::AnyInvocable<void(absl::StatusOr<Totals>)>;
   using Slices = std::vector<SliceTransfer>;
+  using Rows = std::vector<RowRun>;
   // A tensor declared by this client or by others.
   struct Tensor {
     PlacedTensor placed;
@@ -113,11 +140,19 @@ class Client {
   absl::Status UseMap(ShardMap map);
   // Uses a map and moves the channels to its addresses.
   absl::Status FollowMap(ShardMap map);
-  absl::StatusOr<ShardMap> Place(absl::Span<const v1::TensorSpec> specs);
+  absl::StatusOr<ShardMap> Place(absl::Span<const v1::TensorSpec> specs, absl::Span<const v1::TableSpec> tables);
+  absl::Status PlaceAndDeclare(absl::Span<const v1::TensorSpec> specs, absl::Span<const v1::TableSpec> tables);
   std::vector<ShardChannel*> channels() const;
   Future<PushResult> PushPullOrPush(const Request& request);
-  void Begin(const Request& request, std::shared_ptr<Operation> operation);
+  void Begin(const Request& request, Finish finish);
+  // Sends each shard its messages, by rank; calls `finish` after the last of them has ended.
+  void SendAll(std::vector<std::vector<ShardMessage>> by_shard, Finish finish);
   absl::StatusOr<std::vector<Slices>> Route(const Request& request) const;
+  // Returns the rows of each shard, by rank. `Batch` is RowPull or RowPush.
+  template <typename Batch>
+  absl::StatusOr<std::vector<Rows>> RouteRows(absl::Span<const Batch> tables, v1::Encoding encoding) const;
+  absl::flat_hash_set<uint32_t> ShardsWithTables() const;
+  Future<RowsResult> SendRows(std::vector<std::vector<ShardMessage>> by_shard);
   // Reports the versions that this worker has seen to a shard that may have recovered an older state (durability WAL).
   void OnRetry(uint32_t shard);
   void Report(uint32_t shard);

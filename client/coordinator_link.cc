@@ -265,10 +265,11 @@ absl::StatusOr<v1::GetProgressResponse> CoordinatorLink::GetProgress() {
 }
 
 absl::StatusOr<ShardMap> CoordinatorLink::PlaceTensors(const std::string& job, absl::Span<const v1::TensorSpec> specs,
-                                                       absl::Duration timeout) {
+                                                       absl::Span<const v1::TableSpec> tables, absl::Duration timeout) {
   v1::PlaceTensorsRequest request;
   request.set_job(job);
   for (const v1::TensorSpec& spec : specs) *request.add_tensors() = spec;
+  for (const v1::TableSpec& spec : tables) *request.add_tables() = spec;
   absl::StatusOr<v1::PlaceTensorsResponse> response = Call<v1::PlaceTensorsResponse>(
       &calls_, Within("place tensors", timeout), std::move(request), &Async::PlaceTensors);
   if (!response.ok()) return response.status();

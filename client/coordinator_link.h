@@ -66,7 +66,7 @@ class CoordinatorLink {
 
   // Blocks for up to `timeout` until all servers have joined.
   absl::StatusOr<ShardMap> PlaceTensors(const std::string& job, absl::Span<const v1::TensorSpec> specs,
-                                        absl::Duration timeout);
+                                        absl::Span<const v1::TableSpec> tables, absl::Duration timeout);
   absl::StatusOr<ShardMap> GetShardMap();
   // Returns the map once its epoch is above `newer_than`, or the current map after `wait`, at most 1 min. Not retried,
   // so it fails soon after the coordinator is lost.

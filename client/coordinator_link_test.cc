@@ -160,7 +160,7 @@ TEST_F(CoordinatorLinkTest, NewerMapIsWaitedFor) {
   FakeServer server(&with_shards);
   auto link = CoordinatorLink::Connect(server.address(), absl::Seconds(60));
   ASSERT_TRUE(link.ok()) << link.status();
-  const uint64_t epoch = (*link)->PlaceTensors("test", {SgdSpec(0, "w", 4)}, absl::Seconds(60))->epoch();
+  const uint64_t epoch = (*link)->PlaceTensors("test", {SgdSpec(0, "w", 4)}, {}, absl::Seconds(60))->epoch();
   std::thread mover([&] {
     EXPECT_TRUE(with_shards.AwaitMapCalls(1));
     with_shards.MoveShard(1, "127.0.0.1:3");

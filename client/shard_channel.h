@@ -28,7 +28,8 @@ namespace ballast {
 // The settings of ClientOptions that concern one shard, and how to reach it.
 struct ShardChannelOptions : ExchangeOptions {
   uint32_t connections = 1;
-  // Limit for pushes, and separately for messages that may wait on the server, so that these never block pushes.
+  // Limit for messages that the server answers at once, and separately for those that may wait there, so that these
+  // never block pushes.
   uint32_t messages_in_flight = 4;
   bool shared_memory = true;
   PinMemory pin_memory;
@@ -55,7 +56,8 @@ class ShardChannel {
   ShardChannel(uint32_t rank, std::string address, ShardChannelOptions options);
   ~ShardChannel();
 
-  // Queues messages and sends them within the limit; never blocks. Pushes keep their order, and so do other messages.
+  // Queues messages and sends them within the limit; never blocks. Pushes keep their order, those of rows among those
+  // of slices, and so do other messages.
   void Send(std::vector<ShardMessage> messages);
 
   // Ends the operation's messages with CANCELLED; those in flight may have been applied.
@@ -129,6 +131,7 @@ class ShardChannel {
   std::unique_ptr<Route> route_ ABSL_GUARDED_BY(mutex_);
   bool shutdown_ ABSL_GUARDED_BY(mutex_) = false;
   std::string shutdown_reason_ ABSL_GUARDED_BY(mutex_);
+  // Pushes, set values and pulls of rows.
   Lane pushes_ ABSL_GUARDED_BY(mutex_);
   Lane waits_ ABSL_GUARDED_BY(mutex_);
   uint64_t next_sequence_ ABSL_GUARDED_BY(mutex_) = 1;

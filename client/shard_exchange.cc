@@ -13,14 +13,17 @@
 namespace ballast {
 namespace {
 
+using Kind = ShardMessage::Kind;
+
 // If request and response are smaller, sending them is faster than copying them to shared memory.
 constexpr uint64_t kMinSharedBytes = uint64_t{16} << 10;
 
 // Returns the full name of the call's method.
 const std::string& Method(ShardMessage::Kind kind) {
-  static const auto* const kMethods = new std::array<std::string, 4>(
+  static const auto* const kMethods = new std::array<std::string, 6>(
       {"/ballast.v1.ParameterService/Push", "/ballast.v1.ParameterService/Pull",
-       "/ballast.v1.ParameterService/PushPull", "/ballast.v1.ParameterService/SetValues"});
+       "/ballast.v1.ParameterService/PushPull", "/ballast.v1.ParameterService/SetValues",
+       "/ballast.v1.ParameterService/PullRows", "/ballast.v1.ParameterService/PushRows"});
   return (*kMethods)[static_cast<size_t>(kind)];
 }
 
@@ -47,7 +50,7 @@ class WatchedCall : public grpc::ClientUnaryReactor {
 }  // namespace
 
 const char* ShardMessage::name() const {
-  constexpr const char* kNames[] = {"push", "pull", "push-pull", "set values"};
+  constexpr const char* kNames[] = {"push", "pull", "push-pull", "set values", "pull rows", "push rows"};
   return kNames[static_cast<size_t>(kind)];
 }
 
@@ -69,7 +72,11 @@ ExchangeState Next(ExchangeState state, ExchangeEvent event) {
 }
 
 void ShardExchange::Prepare(ErrorFeedback* feedback) {
-  if (message_.kind == ShardMessage::Kind::kPull) return;
+  if (message_.kind == Kind::kPull || message_.kind == Kind::kPullRows) return;
+  if (message_.kind == Kind::kPushRows) {
+    for (const RowRun& run : message_.rows) row_payloads_.push_back(EncodeRun(run));
+    return;
+  }
   // Error feedback applies only to gradients, not to SetValues.
   payloads_ = feedback == nullptr || !message_.pushes()
                   ? LendGradients(message_.slices, hold_)
@@ -119,6 +126,7 @@ ShardReply ShardExchange::End(absl::Status status, absl::FunctionRef<std::string
   loan_.reset();
   if (state_ == ExchangeState::kLent) {
     payloads_.clear();
+    row_payloads_.clear();
     request_.Clear();
   }
   reply.answered = absl::Now();
@@ -180,20 +188,36 @@ absl::Status ShardExchange::FetchGradients() {
 uint64_t ShardExchange::Bytes() const {
   uint64_t request_bytes = 0, answer_bytes = 0;
   for (const GradientPayload& payload : payloads_) request_bytes += payload.bytes.size();
+  for (const RowPayload& payload : row_payloads_) request_bytes += payload.item.ids().size() + payload.bytes.size();
   for (const SliceTransfer& slice : message_.slices) {
     answer_bytes += slice.values.size() * sizeof(float) + slice.encoded_values.bytes.size();
   }
+  for (const RowRun& run : message_.rows) answer_bytes += run.size() * run.table->RowBytes();
   return std::max(request_bytes, answer_bytes);
 }
 
+v1::PushHeader ShardExchange::Header(uint64_t map_epoch) const {
+  v1::PushHeader header;
+  header.set_job(options_.job);
+  header.set_worker(options_.worker);
+  header.set_incarnation(options_.incarnation);
+  header.set_sequence(sequence_);
+  header.set_step(message_.step);
+  header.set_examples(message_.examples);
+  header.set_map_epoch(map_epoch);
+  if (message_.schedule_position.has_value()) header.set_schedule_position(*message_.schedule_position);
+  return header;
+}
+
 grpc::ByteBuffer ShardExchange::Encode(uint64_t map_epoch, uint32_t wait_ms) const {
-  if (message_.kind == ShardMessage::Kind::kSetValues) {
+  if (message_.kind == Kind::kPullRows || message_.kind == Kind::kPushRows) return EncodeRows(map_epoch);
+  if (message_.kind == Kind::kSetValues) {
     v1::SetValuesRequest set;
     set.set_job(options_.job);
     set.set_map_epoch(map_epoch);
     return EncodeSlices<v1::SliceValue>(set, v1::SetValuesRequest::kValuesFieldNumber, message_.slices, payloads_);
   }
-  if (message_.kind == ShardMessage::Kind::kPull) {
+  if (message_.kind == Kind::kPull) {
     v1::PullRequest pull;
     pull.set_job(options_.job);
     pull.set_step(message_.step);
@@ -204,25 +228,31 @@ grpc::ByteBuffer ShardExchange::Encode(uint64_t map_epoch, uint32_t wait_ms) con
     AddRefs(message_.slices, &pull);
     return EncodeMessage(pull);
   }
-  v1::PushHeader header;
-  header.set_job(options_.job);
-  header.set_worker(options_.worker);
-  header.set_incarnation(options_.incarnation);
-  header.set_sequence(sequence_);
-  header.set_step(message_.step);
-  header.set_examples(message_.examples);
-  header.set_map_epoch(map_epoch);
-  if (message_.schedule_position.has_value()) header.set_schedule_position(*message_.schedule_position);
-  if (message_.kind == ShardMessage::Kind::kPush) {
+  if (message_.kind == Kind::kPush) {
     v1::PushRequest push;
-    *push.mutable_header() = std::move(header);
+    *push.mutable_header() = Header(map_epoch);
     return EncodeGradients(push, message_.slices, payloads_);
   }
   v1::PushPullRequest push_pull;
-  *push_pull.mutable_header() = std::move(header);
+  *push_pull.mutable_header() = Header(map_epoch);
   push_pull.set_wait_ms(wait_ms);
   push_pull.set_encoding(options_.values);
   return EncodeGradients(push_pull, message_.slices, payloads_);
+}
+
+grpc::ByteBuffer ShardExchange::EncodeRows(uint64_t map_epoch) const {
+  if (message_.kind == Kind::kPullRows) {
+    v1::PullRowsRequest pull;
+    pull.set_job(options_.job);
+    pull.set_map_epoch(map_epoch);
+    pull.set_encoding(RowEncoding(options_.values));
+    AddQueries(message_.rows, &pull);
+    return EncodeMessage(pull);
+  }
+  v1::PushRowsRequest push;
+  *push.mutable_header() = Header(map_epoch);
+  push.set_last_of_step(message_.last_of_step);
+  return EncodeRowGradients(push, row_payloads_);
 }
 
 absl::StatusOr<ReceivedBytes> ShardExchange::Answer() const {
@@ -241,28 +271,43 @@ absl::StatusOr<ShardReply> ShardExchange::Decode() const {
   if (!bytes.ok()) return bytes.status();
   ShardReply reply;
   for (absl::string_view piece : bytes->pieces) reply.bytes_received += piece.size();
-  if (message_.kind == ShardMessage::Kind::kPush) {
-    absl::StatusOr<v1::PushResponse> answer = DecodeMessage<v1::PushResponse>(*bytes);
-    if (!answer.ok()) return absl::InternalError(answer.status().message());
-    reply.outcome = answer->outcome();
-    return reply;
-  }
-  if (message_.kind == ShardMessage::Kind::kSetValues) {
-    absl::StatusOr<v1::SetValuesResponse> answer = DecodeMessage<v1::SetValuesResponse>(*bytes);
-    if (!answer.ok()) return absl::InternalError(answer.status().message());
-    reply.set = *std::move(answer);
-    return reply;
+  if (absl::Status status = DecodeResponse(*bytes, reply); !status.ok()) return status;
+  return reply;
+}
+
+absl::Status ShardExchange::DecodeResponse(const ReceivedBytes& bytes, ShardReply& reply) const {
+  // A response that does not parse is the server's fault.
+  const auto fault = [](const absl::Status& status) { return absl::InternalError(status.message()); };
+  const auto read = [&](auto answer, auto take) {
+    if (!answer.ok()) return fault(answer.status());
+    take(*answer);
+    return absl::OkStatus();
+  };
+  switch (message_.kind) {
+    case Kind::kPush:
+      return read(DecodeMessage<v1::PushResponse>(bytes), [&](auto& answer) { reply.outcome = answer.outcome(); });
+    case Kind::kPushRows:
+      return read(DecodeMessage<v1::PushRowsResponse>(bytes), [&](auto& answer) { reply.rows = answer.outcome(); });
+    case Kind::kSetValues:
+      return read(DecodeMessage<v1::SetValuesResponse>(bytes), [&](auto& answer) { reply.set = answer; });
+    case Kind::kPullRows: {
+      const auto answer = DecodePayloadMessage<v1::PullRowsResponse, v1::RowValues>(
+          bytes.pieces, v1::PullRowsResponse::kValuesFieldNumber, kMaxSlicesPerMessage);
+      return answer.ok() ? DecodeRows(answer->items, message_.rows) : fault(answer.status());
+    }
+    case Kind::kPull:
+    case Kind::kPushPull:
+      break;
   }
   // The two responses differ in the outcome and in the number of the field with the values.
-  const int field = message_.kind == ShardMessage::Kind::kPull ? int{v1::PullResponse::kValuesFieldNumber}
-                                                               : int{v1::PushPullResponse::kValuesFieldNumber};
-  auto answer = DecodePayloadMessage<v1::PushPullResponse, v1::SliceValue>(bytes->pieces, field, kMaxSlicesPerMessage);
-  if (!answer.ok()) return absl::InternalError(answer.status().message());
+  const int field = message_.kind == Kind::kPull ? int{v1::PullResponse::kValuesFieldNumber}
+                                                 : int{v1::PushPullResponse::kValuesFieldNumber};
+  auto answer = DecodePayloadMessage<v1::PushPullResponse, v1::SliceValue>(bytes.pieces, field, kMaxSlicesPerMessage);
+  if (!answer.ok()) return fault(answer.status());
   reply.outcome = answer->envelope.outcome();
   absl::StatusOr<std::vector<uint64_t>> versions = DecodeValues(answer->items, message_.slices, loan_.has_value());
-  if (!versions.ok()) return versions.status();
-  reply.versions = *std::move(versions);
-  return reply;
+  if (versions.ok()) reply.versions = *std::move(versions);
+  return versions.status();
 }
 
 }  // namespace ballast

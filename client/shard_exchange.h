@@ -15,6 +15,7 @@
 #include "absl/time/time.h"
 #include "ballast/v1/parameter_service.pb.h"
 #include "client/error_feedback.h"
+#include "client/rows/row_message.h"
 #include "client/shared_memory/slot_sender.h"
 #include "client/slice_message.h"
 #include "common/wire/payload_message.h"
@@ -27,6 +28,7 @@ struct ShardReply {
   absl::Status status;
   v1::PushOutcome outcome;
   v1::SetValuesResponse set;
+  v1::RowsOutcome rows;
   // Versions of the slices' values if the message pulled.
   std::vector<uint64_t> versions;
   uint64_t bytes_sent = 0;
@@ -37,9 +39,9 @@ struct ShardReply {
   absl::Time answered;
 };
 
-// One message's worth of slices.
+// One message's worth of slices or of rows.
 struct ShardMessage {
-  enum class Kind { kPush, kPull, kPushPull, kSetValues };
+  enum class Kind { kPush, kPull, kPushPull, kSetValues, kPullRows, kPushRows };
   Kind kind = Kind::kPush;
   // The client's call that this message is part of, from 1.
   uint64_t operation = 0;
@@ -47,11 +49,14 @@ struct ShardMessage {
   uint32_t examples = 0;
   std::optional<double> schedule_position;
   std::vector<SliceTransfer> slices;
-  // Called once, with the message itself, after which the slices' memory belongs to the caller again.
+  // Called once, with the message itself, after which the caller's memory belongs to the caller again.
   absl::AnyInvocable<void(const ShardMessage&, ShardReply)> done;
+  // Used by kPullRows and kPushRows instead of slices.
+  std::vector<RowRun> rows;
+  bool last_of_step = false;
 
   // True for messages with gradients, which have a sequence number.
-  bool pushes() const { return kind == Kind::kPush || kind == Kind::kPushPull; }
+  bool pushes() const { return kind == Kind::kPush || kind == Kind::kPushPull || kind == Kind::kPushRows; }
   // True for messages that may wait on the server for other workers.
   bool may_wait() const { return kind == Kind::kPull || kind == Kind::kPushPull; }
   // Returns the call's name for errors, such as "push-pull".
@@ -101,6 +106,7 @@ class ShardExchange {
       : message_(std::move(message)), sequence_(sequence), options_(*options) {}
 
   // Encodes the message's gradients; call it before the first attempt. Null for fp32, which is lent without a copy.
+  // Rows are always copied, because they are sent in another order than the caller's.
   void Prepare(ErrorFeedback* feedback);
 
   // Starts an attempt in which the server may wait for `wait_ms`; calls `end` after it. A first attempt uses shared
@@ -121,14 +127,17 @@ class ShardExchange {
  private:
   // Returns the approximate size of the larger of request and response.
   uint64_t Bytes() const;
+  v1::PushHeader Header(uint64_t map_epoch) const;
   grpc::ByteBuffer Encode(uint64_t map_epoch, uint32_t wait_ms) const;
   // Encodes a request and, if `slot_sender` is not null and has room, copies it to shared memory; `loan_` then holds it
   // and the result refers to it. Gradients with copiers are fetched to where they are sent from.
   absl::StatusOr<grpc::ByteBuffer> MakeRequest(uint64_t map_epoch, uint32_t wait_ms, SlotSender* slot_sender);
   // Fetches gradients with copiers into the caller's memory, once.
   absl::Status FetchGradients();
+  grpc::ByteBuffer EncodeRows(uint64_t map_epoch) const;
   absl::StatusOr<ReceivedBytes> Answer() const;
   absl::StatusOr<ShardReply> Decode() const;
+  absl::Status DecodeResponse(const ReceivedBytes& bytes, ShardReply& reply) const;
 
   ShardMessage message_;
   const uint64_t sequence_;
@@ -137,6 +146,7 @@ class ShardExchange {
   MemoryHold hold_;
   // Empty for a pull.
   std::vector<GradientPayload> payloads_;
+  std::vector<RowPayload> row_payloads_;
   grpc::ByteBuffer request_;
   grpc::ByteBuffer response_;
   // Shared memory for the first attempt's request and response, if used.

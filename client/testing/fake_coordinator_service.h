@@ -105,7 +105,8 @@ class FakeCoordinatorService : public v1::CoordinatorService::Service {
                             v1::PlaceTensorsResponse* response) override {
     absl::MutexLock lock(&mutex_);
     const std::vector<v1::TensorSpec> specs(request->tensors().begin(), request->tensors().end());
-    if (absl::Status status = map_.Place(specs); !status.ok()) return ToGrpcStatus(status);
+    const std::vector<v1::TableSpec> tables(request->tables().begin(), request->tables().end());
+    if (absl::Status status = map_.Place(specs, tables); !status.ok()) return ToGrpcStatus(status);
     *response->mutable_map() = map_.ToProto();
     return grpc::Status::OK;
   }

@@ -11,6 +11,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "ballast/v1/parameter_service.grpc.pb.h"
+#include "client/testing/fake_rows.h"
 #include "common/codecs/codec.h"
 
 namespace ballast {
@@ -56,6 +57,19 @@ class FakeParameterService : public v1::ParameterService::Service {
     spoil_ = true;
   }
 
+  // Applies the next `count` pushes of rows, then answers them with UNAVAILABLE, as if the response were lost. A retry
+  // is answered as a duplicate.
+  void LoseRowResponses(int count) {
+    absl::MutexLock lock(&mutex_);
+    lost_responses_ = count;
+  }
+
+  // The tables of the pushes and pulls of rows that succeeded, in order of arrival.
+  std::vector<FakeRows::Batch> row_pushes() const { return Get(&FakeParameterService::rows_).pushes(); }
+  std::vector<FakeRows::Batch> row_pulls() const { return Get(&FakeParameterService::rows_).pulls(); }
+  // Requests of PushRows as received, with failed attempts.
+  std::vector<v1::PushRowsRequest> row_requests() const { return Get(&FakeParameterService::row_requests_); }
+
   std::vector<uint64_t> sequences() const { return Get(&FakeParameterService::sequences_); }
   std::vector<uint64_t> versions_sent() const { return Get(&FakeParameterService::versions_sent_); }
   std::vector<v1::DeclareTensorsRequest> declarations() const { return Get(&FakeParameterService::declarations_); }
@@ -79,6 +93,7 @@ class FakeParameterService : public v1::ParameterService::Service {
     absl::MutexLock lock(&mutex_);
     if (context != nullptr) declaration_time_ = absl::FromChrono(context->deadline()) - absl::Now();
     declarations_.push_back(*request);
+    for (const v1::PlacedTable& table : request->tables()) rows_.Declare(table.spec());
     for (const v1::TensorDeclaration& tensor : request->tensors()) {
       for (const v1::SliceRange& slice : tensor.slices()) {
         slices_[{tensor.spec().id(), slice.index()}].values.resize(slice.elements());
@@ -118,6 +133,43 @@ class FakeParameterService : public v1::ParameterService::Service {
     return grpc::Status::OK;
   }
 
+  grpc::Status PushRows(grpc::ServerContext*, const v1::PushRowsRequest* request,
+                        v1::PushRowsResponse* response) override {
+    absl::MutexLock lock(&mutex_);
+    const v1::PushHeader& header = request->header();
+    largest_message_ = std::max(largest_message_, request->ByteSizeLong());
+    row_requests_.push_back(*request);
+    sequences_.push_back(header.sequence());
+    last_header_ = header;
+    if (std::count(blocked_sequences_.begin(), blocked_sequences_.end(), header.sequence()) > 0) BlockLocked();
+    if (failures_ > 0 && failures_-- > 0) return failure_;
+    if (const auto known = row_outcomes_.find(header.sequence()); known != row_outcomes_.end()) {
+      *response->mutable_outcome() = known->second;
+      response->mutable_outcome()->set_duplicate(true);
+      return grpc::Status::OK;
+    }
+    for (const v1::RowGradients& gradients : request->gradients()) {
+      if (!rows_.Push(gradients, *response->mutable_outcome())) return BadRows();
+    }
+    row_outcomes_[header.sequence()] = response->outcome();
+    if (lost_responses_ > 0 && lost_responses_-- > 0) return grpc::Status(grpc::StatusCode::UNAVAILABLE, "lost");
+    return grpc::Status::OK;
+  }
+
+  grpc::Status PullRows(grpc::ServerContext*, const v1::PullRowsRequest* request,
+                        v1::PullRowsResponse* response) override {
+    absl::MutexLock lock(&mutex_);
+    BlockLocked();
+    if (failures_ > 0 && failures_-- > 0) return failure_;
+    for (const v1::RowQuery& query : request->queries()) {
+      v1::RowValues* const values = response->add_values();
+      if (!rows_.Pull(query, request->encoding(), *values)) return BadRows();
+      if (spoil_) values->mutable_payload()->pop_back();
+    }
+    largest_message_ = std::max({largest_message_, request->ByteSizeLong(), response->ByteSizeLong()});
+    return grpc::Status::OK;
+  }
+
   grpc::Status SetValues(grpc::ServerContext*, const v1::SetValuesRequest* request, v1::SetValuesResponse*) override {
     absl::MutexLock lock(&mutex_);
     for (const v1::SliceValue& value : request->values()) {
@@ -140,6 +192,8 @@ class FakeParameterService : public v1::ParameterService::Service {
   }
 
  private:
+  static grpc::Status BadRows() { return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "rows do not fit"); }
+
   struct Slice {
     std::vector<float> values;
     uint64_t version = 0;
@@ -204,6 +258,11 @@ class FakeParameterService : public v1::ParameterService::Service {
 
   mutable absl::Mutex mutex_;
   std::map<std::pair<uint32_t, uint32_t>, Slice> slices_ ABSL_GUARDED_BY(mutex_);
+  FakeRows rows_ ABSL_GUARDED_BY(mutex_);
+  std::vector<v1::PushRowsRequest> row_requests_ ABSL_GUARDED_BY(mutex_);
+  // By sequence number.
+  std::map<uint64_t, v1::RowsOutcome> row_outcomes_ ABSL_GUARDED_BY(mutex_);
+  int lost_responses_ ABSL_GUARDED_BY(mutex_) = 0;
   int failures_ ABSL_GUARDED_BY(mutex_) = 0;
   grpc::Status failure_ ABSL_GUARDED_BY(mutex_);
   bool duplicates_ ABSL_GUARDED_BY(mutex_) = false;

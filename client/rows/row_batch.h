@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "absl/types/span.h"
+#include "ballast/v1/table.pb.h"
+
+namespace ballast {
+
+// Rows of one table to read, and the caller's memory for them, which belongs to the client from the call until its
+// future is ready. Ids may be in any order, and repeated: each position gets its row.
+struct RowPull {
+  uint32_t table_id = 0;
+  absl::Span<const uint64_t> ids;
+  // [ids, dim], row-major.
+  absl::Span<float> values;
+  // The values of a row that does not exist.
+  v1::RowQuery::Missing missing = v1::RowQuery::MISSING_INITIAL;
+  // Each row's updates so far, for RowPush. One per id, or empty if the caller does not need them.
+  absl::Span<uint32_t> versions;
+  // 1 for a row that exists, otherwise 0. One per id, or empty if the caller does not need them.
+  absl::Span<uint8_t> present;
+};
+
+// Gradients of rows of one table in the caller's memory, which belongs to the client from the call until its future is
+// ready. Ids may be in any order; the gradients of a repeated id are added in their order.
+struct RowPush {
+  uint32_t table_id = 0;
+  absl::Span<const uint64_t> ids;
+  // [ids, dim], row-major.
+  absl::Span<const float> gradients;
+  // Versions that RowPull returned, one per id; of a repeated id the oldest counts. If empty, staleness is not counted.
+  absl::Span<const uint32_t> versions;
+};
+
+// Result of a call for rows. A pull sets only the bytes and the retries.
+struct RowsResult {
+  // Distinct rows that were updated; among them, rows that began with this push, and rows whose version was not
+  // reached.
+  uint64_t applied = 0;
+  uint64_t created = 0;
+  uint64_t orphaned = 0;
+  // Largest staleness of a row, in its updates.
+  uint32_t max_staleness = 0;
+  // The shard had already accepted an earlier attempt, whose response was lost; the push was still applied only once.
+  bool duplicate = false;
+  uint64_t bytes_sent = 0;
+  uint64_t bytes_received = 0;
+  uint32_t retries = 0;
+};
+
+}  // namespace ballast
