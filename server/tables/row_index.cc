@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/tables/row_index.h"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "absl/numeric/int128.h"
+#include "common/simd/instruction_set.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace ballast {
+namespace {
+
+constexpr uint32_t kAllEntries = (1u << RowIndex::Line::kEntries) - 1;
+
+// Entries of the line that hold the hash, one bit each: none or one.
+uint32_t Matches(const RowIndex::Line& line, uint64_t hash) {
+  uint32_t matches = 0;
+  for (int i = 0; i < RowIndex::Line::kEntries; ++i) {
+    matches |= static_cast<uint32_t>((line.hashes[i] == hash) & (line.places[i] != RowIndex::kNoPlace)) << i;
+  }
+  return matches;
+}
+
+// Free entry of the line, or kEntries if it is full.
+int FreeEntry(const RowIndex::Line& line) {
+  return static_cast<int>(std::find(line.places, line.places + RowIndex::Line::kEntries, RowIndex::kNoPlace) -
+                          line.places);
+}
+
+}  // namespace
+
+void RowIndex::Prefetch(absl::Span<const uint64_t> hashes, const Line** homes) const {
+  for (size_t i = 0; i < hashes.size(); ++i) {
+    homes[i] = line_count_ == 0 ? nullptr : &At(Home(hashes[i]));
+    __builtin_prefetch(homes[i]);
+  }
+}
+
+void RowIndex::Find(absl::Span<const uint64_t> hashes, const Line* const* homes, uint32_t* places) const {
+  if (line_count_ == 0) {
+    std::fill_n(places, hashes.size(), kNoPlace);
+    return;
+  }
+#if defined(__x86_64__)
+  const InstructionSet set = ChosenInstructionSet();
+  if (set == InstructionSet::kAvx512) return FindAvx512(hashes, homes, places);
+  if (set == InstructionSet::kAvx2) return FindAvx2(hashes, homes, places);
+#endif
+  FindPortable(hashes, homes, places);
+}
+
+uint32_t RowIndex::Find(uint64_t hash) const {
+  if (line_count_ == 0) return kNoPlace;
+  const Line& home = At(Home(hash));
+  return Resolve(home, Matches(home, hash), hash);
+}
+
+bool RowIndex::Reserve(uint64_t hashes) {
+  if (hashes <= capacity()) return true;
+  const uint64_t lines = std::max(line_count_ + line_count_ / 4, (hashes + kMaxMeanEntries - 1) / kMaxMeanEntries);
+  if (!lines_.Reserve(lines)) return false;
+  const std::vector<Entry> entries = Entries();
+  line_count_ = lines;
+  for (uint64_t number = 0; number < lines; ++number) {
+    Line& line = At(number);
+    std::fill_n(line.places, Line::kEntries, kNoPlace);
+    line.overflow = 0;
+  }
+  for (const Entry& entry : entries) Place(entry);
+  return true;
+}
+
+bool RowIndex::Insert(uint64_t hash, uint32_t place) {
+  if (!Reserve(size_ + 1)) return false;
+  Place({hash, place});
+  ++size_;
+  return true;
+}
+
+uint32_t RowIndex::Erase(uint64_t hash) {
+  if (line_count_ == 0) return kNoPlace;
+  const uint64_t home = Home(hash);
+  uint64_t line = home;
+  uint32_t matches = Matches(At(line), hash);
+  for (uint64_t seen = 1; matches == 0; ++seen) {
+    if (At(line).overflow == 0 || seen == line_count_) return kNoPlace;
+    line = After(line);
+    matches = Matches(At(line), hash);
+  }
+  for (uint64_t passed = home; passed != line; passed = After(passed)) --At(passed).overflow;
+  --size_;
+  uint32_t& place = At(line).places[std::countr_zero(matches)];
+  return std::exchange(place, kNoPlace);
+}
+
+std::vector<RowIndex::Entry> RowIndex::Sorted() const {
+  std::vector<Entry> entries = Entries();
+  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.hash < b.hash; });
+  return entries;
+}
+
+uint64_t RowIndex::Home(uint64_t hash) const {
+  return absl::Uint128High64(absl::uint128(hash << range_bits_) * line_count_);
+}
+
+uint32_t RowIndex::FindPastHome(uint64_t hash) const {
+  uint64_t line = Home(hash);
+  // Every line may have an overflow.
+  for (uint64_t seen = 1; seen < line_count_ && At(line).overflow > 0; ++seen) {
+    line = After(line);
+    const uint32_t matches = Matches(At(line), hash);
+    if (matches != 0) return At(line).places[std::countr_zero(matches)];
+  }
+  return kNoPlace;
+}
+
+inline uint32_t RowIndex::Resolve(const Line& home, uint32_t matches, uint64_t hash) const {
+  if (matches != 0) return home.places[std::countr_zero(matches)];
+  return home.overflow == 0 ? kNoPlace : FindPastHome(hash);
+}
+
+void RowIndex::FindPortable(absl::Span<const uint64_t> hashes, const Line* const* homes, uint32_t* places) const {
+  for (size_t i = 0; i < hashes.size(); ++i) places[i] = Resolve(*homes[i], Matches(*homes[i], hashes[i]), hashes[i]);
+}
+
+#if defined(__x86_64__)
+// The last half of the line, from its fourth 64-bit word on, has the last hash, the places and the overflow.
+[[BALLAST_AVX2]] void RowIndex::FindAvx2(absl::Span<const uint64_t> hashes, const Line* const* homes,
+                                         uint32_t* places) const {
+  for (size_t i = 0; i < hashes.size(); ++i) {
+    const auto* words = reinterpret_cast<const __m256i*>(homes[i]);
+    const __m256i wanted = _mm256_set1_epi64x(static_cast<int64_t>(hashes[i]));
+    const __m256i first = _mm256_cmpeq_epi64(_mm256_load_si256(words), wanted);
+    const __m256i last = _mm256_load_si256(words + 1);
+    const int equal_first = _mm256_movemask_pd(_mm256_castsi256_pd(first));
+    const int equal_last = _mm256_movemask_pd(_mm256_castsi256_pd(_mm256_cmpeq_epi64(last, wanted)));
+    const int free = _mm256_movemask_ps(_mm256_castsi256_ps(_mm256_cmpeq_epi32(last, _mm256_set1_epi32(-1)))) >> 2;
+    const uint32_t matches = static_cast<uint32_t>((equal_first | equal_last << 4) & ~free) & kAllEntries;
+    places[i] = Resolve(*homes[i], matches, hashes[i]);
+  }
+}
+
+[[BALLAST_AVX512]] void RowIndex::FindAvx512(absl::Span<const uint64_t> hashes, const Line* const* homes,
+                                             uint32_t* places) const {
+  for (size_t i = 0; i < hashes.size(); ++i) {
+    const __m512i line = _mm512_load_si512(homes[i]);
+    const uint32_t equal = _mm512_cmpeq_epi64_mask(line, _mm512_set1_epi64(static_cast<int64_t>(hashes[i])));
+    const uint32_t used = static_cast<uint32_t>(_mm512_cmpneq_epi32_mask(line, _mm512_set1_epi32(-1))) >> 10;
+    places[i] = Resolve(*homes[i], equal & used & kAllEntries, hashes[i]);
+  }
+}
+#endif
+
+std::vector<RowIndex::Entry> RowIndex::Entries() const {
+  std::vector<Entry> entries;
+  entries.reserve(size_);
+  for (uint64_t number = 0; number < line_count_; ++number) {
+    const Line& line = At(number);
+    for (int i = 0; i < Line::kEntries; ++i) {
+      if (line.places[i] != kNoPlace) entries.push_back({line.hashes[i], line.places[i]});
+    }
+  }
+  return entries;
+}
+
+void RowIndex::Place(const Entry& entry) {
+  uint64_t line = Home(entry.hash);
+  int free = FreeEntry(At(line));
+  for (; free == Line::kEntries; free = FreeEntry(At(line))) {
+    ++At(line).overflow;
+    line = After(line);
+  }
+  At(line).hashes[free] = entry.hash;
+  At(line).places[free] = entry.place;
+}
+
+}  // namespace ballast

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/tables/row_segments.h"
+
+#include <cstring>
+
+namespace ballast {
+
+std::optional<uint32_t> RowSegments::Allocate() {
+  if (free_ != kNone) {
+    const uint32_t place = free_;
+    std::memcpy(&free_, rows_.At(place), sizeof(free_));
+    return place;
+  }
+  if (end_ == kNone || !rows_.Reserve(uint64_t{end_} + 1)) return std::nullopt;
+  return end_++;
+}
+
+void RowSegments::Free(uint32_t place) {
+  std::memcpy(rows_.At(place), &free_, sizeof(free_));
+  free_ = place;
+}
+
+}  // namespace ballast

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/tables/sparse_table.h"
+
+#include "absl/strings/str_format.h"
+#include "common/tables/row_hash.h"
+
+namespace ballast {
+
+SparseTable::SparseTable(PageArena* arena, const SparseTableOptions& options) : options_(options) {
+  const RowLayout layout(options.dim, options.slot_floats);
+  for (uint32_t i = 0; i < options.range_count; ++i) {
+    ranges_.push_back(std::make_unique<TableRange>(arena, layout, options.range_bits));
+  }
+}
+
+absl::Status SparseTable::CheckHashes(absl::Span<const uint64_t> hashes) const {
+  for (size_t i = 1; i < hashes.size(); ++i) {
+    if (hashes[i - 1] >= hashes[i]) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "row %d has hash %016x, want more than %016x, the hash before it", i, hashes[i], hashes[i - 1]));
+    }
+  }
+  const uint32_t first = options_.first_range;
+  const uint32_t end = first + options_.range_count;
+  for (size_t i : {size_t{0}, hashes.size() - 1}) {
+    if (hashes.empty()) break;
+    const uint32_t range = RangeOf(hashes[i], options_.range_bits);
+    if (range < first || range >= end) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("row %d is in range %d, want a range from %d to %d", i, range, first, int64_t{end} - 1));
+    }
+  }
+  return absl::OkStatus();
+}
+
+void SparseTable::Pull(const RowPull& pull) const {
+  for (size_t begin = 0; begin < pull.hashes.size();) {
+    const Part part = NextPart(pull.hashes, begin);
+    RowPull own = pull;
+    own.hashes = pull.hashes.subspan(begin, part.count);
+    own.values += begin * options_.dim;
+    if (own.versions != nullptr) own.versions += begin;
+    part.range->Pull(own);
+    begin += part.count;
+  }
+}
+
+RowPushOutcome SparseTable::Push(const RowPush& push) {
+  RowPushOutcome outcome;
+  for (size_t begin = 0; begin < push.hashes.size();) {
+    const Part part = NextPart(push.hashes, begin);
+    RowPush own = push;
+    own.hashes = push.hashes.subspan(begin, part.count);
+    own.gradients += begin * options_.dim;
+    if (!own.pulled_versions.empty()) own.pulled_versions = push.pulled_versions.subspan(begin, part.count);
+    outcome.Add(part.range->Push(own));
+    begin += part.count;
+  }
+  return outcome;
+}
+
+void SparseTable::Reserve(uint32_t range, uint64_t rows) { ranges_[range - options_.first_range]->Reserve(rows); }
+
+bool SparseTable::Erase(uint64_t hash) { return Range(hash).Erase(hash); }
+
+void SparseTable::ForEachRow(uint32_t range, absl::FunctionRef<void(const RowView&)> visitor) const {
+  ranges_[range - options_.first_range]->ForEachRow(visitor);
+}
+
+uint64_t SparseTable::rows() const {
+  uint64_t rows = 0;
+  for (const auto& range : ranges_) rows += range->rows();
+  return rows;
+}
+
+uint64_t SparseTable::memory_bytes() const {
+  uint64_t bytes = sizeof(*this) + ranges_.capacity() * sizeof(ranges_[0]);
+  for (const auto& range : ranges_) bytes += range->memory_bytes();
+  return bytes;
+}
+
+SparseTable::Part SparseTable::NextPart(absl::Span<const uint64_t> hashes, size_t begin) const {
+  const uint32_t range = RangeOf(hashes[begin], options_.range_bits);
+  size_t end = begin + 1;
+  while (end < hashes.size() && RangeOf(hashes[end], options_.range_bits) == range) ++end;
+  // The next range's own memory arrives while this one is visited.
+  if (end < hashes.size()) Range(hashes[end]).Prefetch();
+  return {&Range(hashes[begin]), end - begin};
+}
+
+TableRange& SparseTable::Range(uint64_t hash) const {
+  return *ranges_[RangeOf(hash, options_.range_bits) - options_.first_range];
+}
+
+}  // namespace ballast

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "server/tables/page_arena.h"
+#include "server/tables/row_batch.h"
+#include "server/tables/table_range.h"
+
+namespace ballast {
+
+struct SparseTableOptions {
+  // Weights per row, 1 to 4096, and floats of the optimizer's slots.
+  int dim = 0;
+  int slot_floats = 0;
+  // The whole table has 2^range_bits ranges; 1 to 16.
+  int range_bits = 12;
+  // Ranges at this shard: [first_range, first_range + range_count).
+  uint32_t first_range = 0;
+  uint32_t range_count = 0;
+};
+
+// Owns the ranges of a table that one shard holds, and leads each hash of a message to its range. A message visits the
+// ranges in ascending order and takes each range's lock once, so a message is not one atomic change: another may come
+// between two of its ranges. Deliberately does not know ids, messages or other shards. Thread safety: all methods may
+// be called from any thread.
+class SparseTable {
+ public:
+  // `arena` must outlive the table; tables may share it.
+  SparseTable(PageArena* arena, const SparseTableOptions& options);
+
+  // INVALID_ARGUMENT unless the hashes are strictly ascending and in the ranges of this shard. To be called before Pull
+  // and Push, for hashes that come from outside.
+  absl::Status CheckHashes(absl::Span<const uint64_t> hashes) const;
+
+  // Reads rows. Creates nothing.
+  void Pull(const RowPull& pull) const;
+
+  // Updates rows, and creates those that are missing.
+  RowPushOutcome Push(const RowPush& push);
+
+  // Like TableRange::Reserve, for a range of this shard.
+  void Reserve(uint32_t range, uint64_t rows);
+
+  // Removes a row of this shard. False if it was missing.
+  bool Erase(uint64_t hash);
+
+  // Like TableRange::ForEachRow, for a range of this shard.
+  void ForEachRow(uint32_t range, absl::FunctionRef<void(const RowView&)> visitor) const;
+
+  uint64_t rows() const;
+  // Bytes of index, rows and ranges.
+  uint64_t memory_bytes() const;
+  const SparseTableOptions& options() const { return options_; }
+
+ private:
+  // A range and the number of a message's hashes that lie in it.
+  struct Part {
+    TableRange* range;
+    size_t count;
+  };
+
+  // The part that starts at hash number `begin`.
+  Part NextPart(absl::Span<const uint64_t> hashes, size_t begin) const;
+  TableRange& Range(uint64_t hash) const;
+
+  const SparseTableOptions options_;
+  std::vector<std::unique_ptr<TableRange>> ranges_;
+};
+
+}  // namespace ballast

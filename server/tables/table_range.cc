@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/tables/table_range.h"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+
+namespace ballast {
+namespace {
+
+// The processor's own prefetcher follows a longer row by itself.
+constexpr size_t kMaxPrefetchedBytes = 512;
+
+void PrefetchBytes(const void* address, size_t bytes) {
+  const char* begin = static_cast<const char*>(address);
+  bytes = std::min(bytes, kMaxPrefetchedBytes);
+  for (size_t offset = 0; offset < bytes; offset += PageArena::kLineBytes) __builtin_prefetch(begin + offset);
+  __builtin_prefetch(begin + bytes - 1);
+}
+
+// The update of one row by one gradient of the push; counts its staleness.
+RowUpdate UpdateOf(const RowPush& push, size_t i, const RowLayout& layout, float* row, RowPushOutcome& outcome) {
+  const uint32_t version = layout.State(row).version;
+  RowUpdate update{row, push.gradients + i * layout.dim(), version + 1, push.learning_rate};
+  if (push.pulled_versions.empty()) return update;
+  if (push.pulled_versions[i] > version) {
+    ++outcome.orphaned;
+    return update;
+  }
+  const uint32_t staleness = version - push.pulled_versions[i];
+  outcome.max_staleness = std::max(outcome.max_staleness, staleness);
+  if (push.scale_by_staleness) update.learning_rate /= 1.0f + static_cast<float>(staleness);
+  return update;
+}
+
+}  // namespace
+
+void RowPushOutcome::Add(const RowPushOutcome& other) {
+  applied += other.applied;
+  created += other.created;
+  orphaned += other.orphaned;
+  refused += other.refused;
+  max_staleness = std::max(max_staleness, other.max_staleness);
+}
+
+void TableRange::Pull(const RowPull& pull) const {
+  absl::ReaderMutexLock lock(&mutex_);
+  for (size_t begin = 0; begin < pull.hashes.size(); begin += kGroup) {
+    PullGroupLocked(pull, begin, std::min(kGroup, pull.hashes.size() - begin));
+  }
+}
+
+RowPushOutcome TableRange::Push(const RowPush& push) {
+  RowPushOutcome outcome;
+  absl::MutexLock lock(&mutex_);
+  ReserveMissingLocked(push.hashes);
+  for (size_t begin = 0; begin < push.hashes.size(); begin += kGroup) {
+    PushGroupLocked(push, begin, std::min(kGroup, push.hashes.size() - begin), outcome);
+  }
+  return outcome;
+}
+
+void TableRange::Reserve(uint64_t rows) {
+  absl::MutexLock lock(&mutex_);
+  index_.Reserve(rows);
+}
+
+bool TableRange::Erase(uint64_t hash) {
+  absl::MutexLock lock(&mutex_);
+  const uint32_t place = index_.Erase(hash);
+  if (place == RowIndex::kNoPlace) return false;
+  rows_.Free(place);
+  return true;
+}
+
+void TableRange::ForEachRow(absl::FunctionRef<void(const RowView&)> visitor) const {
+  absl::ReaderMutexLock lock(&mutex_);
+  const size_t dim = layout_.dim();
+  for (const RowIndex::Entry& entry : index_.Sorted()) {
+    const float* row = rows_.At(entry.place);
+    visitor({entry.hash, {row, dim}, {row + dim, static_cast<size_t>(layout_.slot_floats())}, layout_.State(row)});
+  }
+}
+
+uint64_t TableRange::rows() const {
+  absl::ReaderMutexLock lock(&mutex_);
+  return index_.size();
+}
+
+uint64_t TableRange::memory_bytes() const {
+  absl::ReaderMutexLock lock(&mutex_);
+  return sizeof(*this) + index_.memory_bytes() + rows_.memory_bytes();
+}
+
+void TableRange::Prefetch() const { PrefetchBytes(this, sizeof(*this)); }
+
+void TableRange::FindLocked(absl::Span<const uint64_t> hashes, Group& group) const {
+  const RowIndex::Line* homes[kGroup];
+  index_.Prefetch(hashes, homes);
+  index_.Find(hashes, homes, group.places);
+  for (size_t i = 0; i < hashes.size(); ++i) {
+    group.rows[i] = group.places[i] == RowIndex::kNoPlace ? nullptr : rows_.At(group.places[i]);
+    if (group.rows[i] != nullptr) PrefetchBytes(group.rows[i], layout_.bytes());
+  }
+}
+
+void TableRange::PullGroupLocked(const RowPull& pull, size_t begin, size_t count) const {
+  Group group;
+  FindLocked(pull.hashes.subspan(begin, count), group);
+  const size_t dim = layout_.dim();
+  for (size_t i = 0; i < count; ++i) {
+    const float* row = group.rows[i];
+    float* values = pull.values + (begin + i) * dim;
+    if (row != nullptr) {
+      std::memcpy(values, row, dim * sizeof(float));
+    } else if (pull.missing != nullptr) {
+      pull.missing->Fill(pull.hashes[begin + i], {values, dim});
+    } else {
+      std::fill_n(values, dim, 0.0f);
+    }
+    if (pull.versions != nullptr) pull.versions[begin + i] = row == nullptr ? 0 : layout_.State(row).version;
+  }
+}
+
+void TableRange::PushGroupLocked(const RowPush& push, size_t begin, size_t count, RowPushOutcome& outcome) {
+  Group group;
+  FindLocked(push.hashes.subspan(begin, count), group);
+  RowUpdate updates[kGroup];
+  size_t updated = 0;
+  for (size_t i = 0; i < count; ++i) {
+    float* row = group.rows[i];
+    if (row == nullptr) {
+      row = CreateLocked(push.hashes[begin + i], *push.initializer);
+      ++(row == nullptr ? outcome.refused : outcome.created);
+      if (row == nullptr) continue;
+    }
+    updates[updated++] = UpdateOf(push, begin + i, layout_, row, outcome);
+  }
+  push.optimizer->Apply(layout_.dim(), push.gradient_scale, absl::MakeConstSpan(updates, updated));
+  for (size_t i = 0; i < updated; ++i) {
+    RowState& state = layout_.State(updates[i].row);
+    state.last_step = push.step;
+    state.version = updates[i].update;
+  }
+  outcome.applied += updated;
+}
+
+void TableRange::ReserveMissingLocked(absl::Span<const uint64_t> hashes) {
+  if (index_.size() + hashes.size() <= index_.capacity()) return;
+  const auto missing = std::count_if(hashes.begin(), hashes.end(), [this](uint64_t hash) {
+    mutex_.AssertHeld();
+    return index_.Find(hash) == RowIndex::kNoPlace;
+  });
+  index_.Reserve(index_.size() + missing);
+}
+
+float* TableRange::CreateLocked(uint64_t hash, const RowInitializer& initializer) {
+  const std::optional<uint32_t> place = rows_.Allocate();
+  if (!place.has_value()) return nullptr;
+  if (!index_.Insert(hash, *place)) {
+    rows_.Free(*place);
+    return nullptr;
+  }
+  float* row = rows_.At(*place);
+  initializer.Fill(hash, {row, static_cast<size_t>(layout_.dim())});
+  std::fill_n(row + layout_.dim(), layout_.slot_floats(), 0.0f);
+  layout_.State(row) = RowState();
+  return row;
+}
+
+}  // namespace ballast
