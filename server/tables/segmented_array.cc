@@ -8,8 +8,10 @@ namespace {
 
 // Elements of the smallest segments: 4, or fewer if they are large.
 constexpr int kSmallShift = 2;
+// Bytes of the largest segments, except those of a single element: a range has one that is partly unused.
+constexpr size_t kLargeBytes = 32 << 10;
 
-int LargeShift(size_t element_bytes) { return std::bit_width(PageArena::kMaxSegmentBytes / element_bytes) - 1; }
+int LargeShift(size_t element_bytes) { return std::bit_width(std::max(kLargeBytes / element_bytes, size_t{1})) - 1; }
 
 }  // namespace
 

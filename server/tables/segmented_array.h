@@ -11,10 +11,10 @@
 namespace ballast {
 
 // Owns an array of elements of one size, in segments from an arena. Elements never move. A new segment is at most a
-// quarter of the array and at most 64 KiB, so little memory is unused at any size. The first segments, and four more
-// of each size, have a power of two of elements; that makes an element's address a matter of shifts. Deliberately does
-// not know what the elements are. Thread safety: confined to the thread that holds the owner's lock; At may be called
-// from several threads while nobody calls Resize.
+// quarter of the array and about 32 KiB, or one element, so little memory is unused at any size. The first segments,
+// and four more of each size, have a power of two of elements; that makes an element's address a matter of shifts.
+// Deliberately does not know what the elements are. Thread safety: confined to the thread that holds the owner's lock;
+// At may be called from several threads while nobody calls Resize.
 class SegmentedArray {
  public:
   // `element_bytes`: 1 to PageArena::kMaxSegmentBytes.
