@@ -48,7 +48,7 @@ double Median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-class ZeroInitializer : public RowInitializer {
+class ZeroInitializer : public InitialRows {
  public:
   void Fill(uint64_t, absl::Span<float> weights) const override { std::fill(weights.begin(), weights.end(), 0.0f); }
 };
@@ -74,8 +74,8 @@ class Adagrad : public RowOptimizer {
 class Contestant {
  public:
   virtual ~Contestant() = default;
-  virtual void Pull(const RowPull& pull) = 0;
-  virtual void Push(const RowPush& push) = 0;
+  virtual void Pull(const BatchPull& pull) = 0;
+  virtual void Push(const BatchPush& push) = 0;
   // 0 if unknown.
   virtual uint64_t MemoryBytes() const = 0;
 };
@@ -83,8 +83,8 @@ class Contestant {
 class Ballast : public Contestant {
  public:
   Ballast(uint64_t, int dim) : table_(&arena_, {dim, 1, 12, 0, 4096}) {}
-  void Pull(const RowPull& pull) override { table_.Pull(pull); }
-  void Push(const RowPush& push) override { table_.Push(push); }
+  void Pull(const BatchPull& pull) override { table_.Pull(pull); }
+  void Push(const BatchPush& push) override { table_.Push(push); }
   uint64_t MemoryBytes() const override { return table_.memory_bytes() + arena_.page_bytes() - arena_.segment_bytes(); }
 
  private:
@@ -122,7 +122,7 @@ class WithMap : public Contestant {
  public:
   WithMap(uint64_t rows, int dim) : layout_(dim, 1), map_(rows), rows_(&arena_, layout_) {}
 
-  void Pull(const RowPull& pull) override {
+  void Pull(const BatchPull& pull) override {
     for (size_t i = 0; i < pull.hashes.size(); ++i) {
       const float* row = rows_.At(map_.Find(pull.hashes[i]));
       std::copy_n(row, layout_.dim(), pull.values + i * layout_.dim());
@@ -130,7 +130,7 @@ class WithMap : public Contestant {
     }
   }
 
-  void Push(const RowPush& push) override {
+  void Push(const BatchPush& push) override {
     RowUpdate updates[kGroup];
     for (size_t begin = 0; begin < push.hashes.size(); begin += kGroup) {
       const size_t count = std::min(kGroup, push.hashes.size() - begin);

@@ -49,6 +49,28 @@ absl::Status ApplyPush(ParameterShard& shard, const internal::v1::LoggedPush& pu
   return shard.Push(shard.job_name(), DecodeTicket(push), gradients).status();
 }
 
+absl::Status ApplyRows(ParameterShard& shard, const internal::v1::LoggedRows& rows, absl::string_view payloads) {
+  const auto take = [&](size_t bytes) {
+    const absl::string_view taken = payloads.substr(0, bytes);
+    payloads.remove_prefix(taken.size());
+    return taken;
+  };
+  std::vector<absl::string_view> pieces;
+  pieces.reserve(rows.tables_size());
+  std::vector<RowGradientsView> views;
+  for (const internal::v1::LoggedRows::Table& table : rows.tables()) {
+    RowGradientsView& view = views.emplace_back();
+    view.table_id = table.table_id();
+    view.ids = take(table.rows() * sizeof(uint64_t));
+    view.unordered = table.unordered();
+    view.versions = take(table.versions() ? table.rows() * sizeof(uint32_t) : 0);
+    view.encoding = table.encoding();
+    pieces.push_back(take(table.bytes()));
+    view.payload = {&pieces.back(), pieces.back().empty() ? size_t{0} : size_t{1}};
+  }
+  return shard.PushRows(shard.job_name(), DecodeTicket(rows), rows.last_of_step(), views).status();
+}
+
 absl::Status ApplyCatchUp(ParameterShard& shard, const internal::v1::LoggedCatchUp& logged) {
   std::vector<SeenSlice> seen;
   for (const internal::v1::LoggedCatchUp::Slice& slice : logged.slices()) {
@@ -62,10 +84,12 @@ absl::Status Apply(ParameterShard& shard, const internal::v1::ShardRecord& chang
     case internal::v1::ShardRecord::kDeclaration:
       return shard
           .DeclareFrom(change.declaration().checkpoint(), DecodeJobConfig(change.declaration()),
-                       DecodeTensors(change.declaration()))
+                       DecodeTensors(change.declaration()), DecodeTables(change.declaration()))
           .status();
     case internal::v1::ShardRecord::kPush:
       return ApplyPush(shard, change.push(), behind);
+    case internal::v1::ShardRecord::kRows:
+      return ApplyRows(shard, change.rows(), behind);
     case internal::v1::ShardRecord::kValues:
       return ApplyValues(shard, change.values(), behind);
     case internal::v1::ShardRecord::kPause:

@@ -43,7 +43,7 @@ internal::v1::SnapshotHeader MakeHeader(const SnapshotPlace& place, const ShardS
   header.set_shard(place.shard);
   header.set_shards(place.shards);
   header.set_position(place.position);
-  *header.mutable_declaration() = EncodeDeclaration(capture.job, capture.tensors);
+  *header.mutable_declaration() = EncodeDeclaration(capture.job, capture.tensors, capture.tables);
   header.mutable_windows()->Add(capture.windows.begin(), capture.windows.end());
   return header;
 }
@@ -132,6 +132,7 @@ ShardState ToCapture(const internal::v1::SnapshotHeader& header) {
   ShardState capture;
   capture.job = DecodeJobConfig(header.declaration());
   capture.tensors = DecodeTensors(header.declaration());
+  capture.tables = DecodeTables(header.declaration());
   capture.windows.assign(header.windows().begin(), header.windows().end());
   return capture;
 }

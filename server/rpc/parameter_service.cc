@@ -82,8 +82,12 @@ grpc::ServerUnaryReactor* ParameterServiceAdapter::DeclareTensors(grpc::Callback
     for (const v1::TensorDeclaration& declaration : request->tensors()) {
       tensors.push_back({declaration.spec(), {declaration.slices().begin(), declaration.slices().end()}});
     }
+    std::vector<OwnedTable> tables;
+    for (const v1::PlacedTable& table : request->tables()) {
+      tables.push_back({table.spec(), {table.spans().begin(), table.spans().end()}});
+    }
     const auto owned = shard_->Declare({request->job(), request->policy(), request->workers(), request->durability()},
-                                       std::move(tensors));
+                                       std::move(tensors), tables);
     if (!owned.ok()) return owned.status();
     for (const OwnedTensor& tensor : *owned) {
       v1::DeclareTensorsResponse::Owned* to = response->add_tensors();
@@ -173,6 +177,14 @@ grpc::ServerUnaryReactor* ParameterServiceAdapter::GetStatus(grpc::CallbackServe
     to->set_highest_sequence(status.workers_pushes[rank].highest);
     to->set_accepted(status.workers_pushes[rank].accepted);
     to->set_accepted_of_incarnation(status.workers_pushes[rank].accepted_of_incarnation);
+  }
+  for (const ShardStatus::Table& table : status.tables) {
+    v1::GetStatusResponse::Table* to = response->add_tables();
+    to->set_id(table.id);
+    to->set_name(table.name);
+    to->set_rows(table.rows);
+    to->set_bytes(table.bytes);
+    to->set_clock(table.clock);
   }
   response->set_durability(status.job.durability.mode());
   response->set_snapshots(status.snapshots);

@@ -14,9 +14,10 @@ namespace ballast {
 using ControlledParameterService = v1::ParameterService::WithCallbackMethod_DeclareTensors<
     v1::ParameterService::WithGenericMethod_Push<v1::ParameterService::WithGenericMethod_Pull<
         v1::ParameterService::WithGenericMethod_PushPull<v1::ParameterService::WithGenericMethod_SetValues<
-            v1::ParameterService::WithCallbackMethod_Pause<v1::ParameterService::WithCallbackMethod_ReportVersions<
-                v1::ParameterService::WithCallbackMethod_ShareMemory<
-                    v1::ParameterService::WithCallbackMethod_GetStatus<v1::ParameterService::Service>>>>>>>>>;
+            v1::ParameterService::WithGenericMethod_PullRows<v1::ParameterService::WithGenericMethod_PushRows<
+                v1::ParameterService::WithCallbackMethod_Pause<v1::ParameterService::WithCallbackMethod_ReportVersions<
+                    v1::ParameterService::WithCallbackMethod_ShareMemory<
+                        v1::ParameterService::WithCallbackMethod_GetStatus<v1::ParameterService::Service>>>>>>>>>>>;
 
 // Decodes the calls of ballast.v1.ParameterService that carry no payload, calls the shard, and encodes its responses.
 // Owns no state. Thread safety: all methods may be called from any thread.
@@ -68,9 +69,10 @@ class ParameterServiceAdapter : public ControlledParameterService {
 using StatusOnlyParameterService = v1::ParameterService::WithGenericMethod_DeclareTensors<
     v1::ParameterService::WithGenericMethod_Push<v1::ParameterService::WithGenericMethod_Pull<
         v1::ParameterService::WithGenericMethod_PushPull<v1::ParameterService::WithGenericMethod_SetValues<
-            v1::ParameterService::WithGenericMethod_Pause<v1::ParameterService::WithGenericMethod_ReportVersions<
-                v1::ParameterService::WithGenericMethod_ShareMemory<
-                    v1::ParameterService::WithCallbackMethod_GetStatus<v1::ParameterService::Service>>>>>>>>>;
+            v1::ParameterService::WithGenericMethod_PullRows<v1::ParameterService::WithGenericMethod_PushRows<
+                v1::ParameterService::WithGenericMethod_Pause<v1::ParameterService::WithGenericMethod_ReportVersions<
+                    v1::ParameterService::WithGenericMethod_ShareMemory<
+                        v1::ParameterService::WithCallbackMethod_GetStatus<v1::ParameterService::Service>>>>>>>>>>>;
 
 // Serves GetStatus, the only call of ballast.v1.ParameterService that a control port accepts. All others go to the
 // port's generic service, UnknownMethods. Thread safety: all methods may be called from any thread.

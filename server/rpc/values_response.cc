@@ -16,21 +16,6 @@ namespace {
 // Upper limit for a slice's response besides its values: two tags, two lengths, and four numbers.
 constexpr uint64_t kItemBytes = 40;
 
-using SharedReservation = std::shared_ptr<ByteBudget::Reservation>;
-
-// Returns a view of bytes in `memory`, which lives, with its part of the budget, until gRPC has sent it.
-template <typename Memory>
-grpc::Slice SliceOver(const void* data, size_t bytes, Memory memory, SharedReservation reservation) {
-  struct InFlight {
-    Memory memory;
-    SharedReservation reservation;
-  };
-  // gRPC only reads it.
-  return grpc::Slice(
-      const_cast<void*>(data), bytes, [](void* held) { delete static_cast<InFlight*>(held); },
-      new InFlight{std::move(memory), std::move(reservation)});
-}
-
 grpc::Slice EncodeValue(const Codec& codec, SliceKey key, PulledValues pulled, SharedReservation reservation) {
   const absl::Span<const float> elements = pulled.values.values();
   if (codec.encoding() == v1::ENCODING_FP32) {

@@ -4,16 +4,33 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/codecs/codec.h"
 #include "google/protobuf/message_lite.h"
 #include "grpcpp/support/byte_buffer.h"
+#include "grpcpp/support/slice.h"
 #include "server/memory/byte_budget.h"
 #include "server/shard/parameter_shard.h"
 
 namespace ballast {
+
+using SharedReservation = std::shared_ptr<ByteBudget::Reservation>;
+
+// Returns a view of bytes in `memory`, which lives, with its part of the budget, until gRPC has sent it.
+template <typename Memory>
+grpc::Slice SliceOver(const void* data, size_t bytes, Memory memory, SharedReservation reservation) {
+  struct InFlight {
+    Memory memory;
+    SharedReservation reservation;
+  };
+  // gRPC only reads it.
+  return grpc::Slice(
+      const_cast<void*>(data), bytes, [](void* held) { delete static_cast<InFlight*>(held); },
+      new InFlight{std::move(memory), std::move(reservation)});
+}
 
 // Returns the codec for the encoding that a pull requests; INVALID_ARGUMENT for one that only gradients have.
 absl::StatusOr<const Codec*> ValueCodec(v1::Encoding encoding);
@@ -22,7 +39,7 @@ absl::StatusOr<const Codec*> ValueCodec(v1::Encoding encoding);
 // which covers the values of the whole response.
 struct ValuesResponse {
   grpc::ByteBuffer bytes;
-  std::shared_ptr<ByteBudget::Reservation> reservation;
+  SharedReservation reservation;
 };
 
 // Returns a response with `envelope` and, in repeated field `field`, the slices' current values. Records for `worker`,

@@ -208,9 +208,16 @@ absl::StatusOr<Gradient> DeclaredJob::CheckGradient(const PushTicket& push, cons
                                                  codec.ok() ? " " : ": ", gradient.status().message()));
 }
 
+absl::StatusOr<bool> DeclaredJob::CheckTicket(absl::string_view job, const PushTicket& push) const {
+  if (absl::Status status = ballast::CheckTicket(push); !status.ok()) return status;
+  const absl::StatusOr<Targets> targets = FindTargets(job, {});
+  if (!targets.ok()) return targets.status();
+  return targets->accept_non_finite;
+}
+
 absl::StatusOr<CheckedPush> DeclaredJob::CheckPush(absl::string_view job, const PushTicket& push,
                                                    absl::Span<const GradientView> gradients) const {
-  if (absl::Status status = CheckTicket(push); !status.ok()) return status;
+  if (absl::Status status = ballast::CheckTicket(push); !status.ok()) return status;
   CheckedPush checked;
   checked.keys.reserve(gradients.size());
   for (const GradientView& gradient : gradients) checked.keys.push_back(gradient.key);

@@ -74,6 +74,10 @@ class DeclaredJob {
   absl::StatusOr<std::vector<Slice*>> Find(absl::string_view job, absl::Span<const SliceKey> keys) const;
   absl::StatusOr<Slice*> Find(SliceKey key) const;
 
+  // Checks all of a push but what it carries. True if the job accepts numbers that are not finite. CheckName's errors,
+  // INVALID_ARGUMENT, or the reason of a closed job.
+  absl::StatusOr<bool> CheckTicket(absl::string_view job, const PushTicket& push) const;
+
   // INVALID_ARGUMENT, NOT_FOUND, FAILED_PRECONDITION, or the reason of a closed job.
   absl::StatusOr<CheckedPush> CheckPush(absl::string_view job, const PushTicket& push,
                                         absl::Span<const GradientView> gradients) const;

@@ -35,6 +35,8 @@ ParameterShard::ParameterShard(Options options, const Clock* clock)
       clock_(clock),
       started_(clock->Now()),
       job_(options_.rank, options_.max_state_bytes),
+      state_memory_(options_.max_state_bytes),
+      tables_(options_.rank, &state_memory_),
       changes_(options_.rank, &waits_),
       worker_waits_(options_.max_wait_bytes - options_.max_wait_bytes / kReaderShare),
       reader_waits_(options_.max_wait_bytes / kReaderShare),
@@ -42,12 +44,17 @@ ParameterShard::ParameterShard(Options options, const Clock* clock)
 
 absl::StatusOr<std::vector<OwnedTensor>> ParameterShard::DeclareFrom(const std::string& checkpoint,
                                                                      const JobConfig& job,
-                                                                     std::vector<OwnedTensor> tensors) {
+                                                                     std::vector<OwnedTensor> tensors,
+                                                                     absl::Span<const OwnedTable> tables) {
   // Tensors that fit now still fit when they are added, because only a declaration adds any.
   absl::MutexLock declaring(&declaring_);
   absl::StatusOr<TensorCatalog::Addition> addition = job_.CheckDeclaration(job, tensors);
   if (!addition.ok()) return addition.status();
-  if (addition->tensors.empty() && !job_.name().empty()) return tensors;
+  absl::StatusOr<ShardTables::Addition> added_tables = tables_.Check(job, tables);
+  if (!added_tables.ok()) return added_tables.status();
+  if (addition->tensors.empty() && added_tables->empty() && !job_.name().empty()) return tensors;
+  absl::StatusOr<ByteBudget::Reservation> memory = ReserveTensors(addition->bytes + addition->other_bytes);
+  if (!memory.ok()) return memory.status();
   const bool keeps_journal = changes_.journal() != nullptr || options_.open_journal;
   if (absl::Status status = job_.CheckDurability(job, options_.keeps_checkpoints, keeps_journal); !status.ok()) {
     return status;
@@ -72,14 +79,26 @@ absl::StatusOr<std::vector<OwnedTensor>> ParameterShard::DeclareFrom(const std::
   changes_.set_journal(*journal);
   if (*journal != nullptr && job.durability.mode() != v1::Durability::CHECKPOINT) {
     JournalEntry entry;
-    *entry.record.mutable_declaration() = EncodeDeclaration(job, tensors, checkpoint);
+    *entry.record.mutable_declaration() = EncodeDeclaration(job, tensors, tables, checkpoint);
     if (absl::Status status = changes_.Record(entry); !status.ok()) {
       changes_.set_journal(before);
       return status;
     }
   }
+  tables_.Add(*std::move(added_tables));
+  tensor_memory_.push_back(*std::move(memory));
   job_.Add(job, *std::move(addition), resumption->windows);
   return tensors;
+}
+
+absl::StatusOr<ByteBudget::Reservation> ParameterShard::ReserveTensors(uint64_t bytes) {
+  if (bytes == 0) return ByteBudget::Reservation();
+  absl::StatusOr<ByteBudget::Reservation> memory = state_memory_.Reserve(bytes);
+  if (memory.ok()) return memory;
+  return WithReason(v1::ERROR_REASON_MEMORY_LIMIT,
+                    absl::FailedPreconditionError(absl::StrCat(
+                        "shard ", options_.rank, ": the tensors take ", bytes, " bytes, but of the memory limit of ",
+                        state_memory_.limit(), " bytes ", state_memory_.used(), " are in use")));
 }
 
 absl::StatusOr<ShardJournal*> ParameterShard::OpenJournal(const JobConfig& job) const {
@@ -139,6 +158,68 @@ absl::StatusOr<PushOutcome> ParameterShard::Push(absl::string_view job, const Pu
     ++counts_.duplicates;
   }
   return outcome;
+}
+
+absl::StatusOr<PushOutcome> ParameterShard::PushRows(absl::string_view job, const PushTicket& push, bool last_of_step,
+                                                     absl::Span<const RowGradientsView> gradients) {
+  const absl::StatusOr<bool> accept_non_finite = job_.CheckTicket(job, push);
+  if (!accept_non_finite.ok()) return accept_non_finite.status();
+  const absl::StatusOr<ChangeSource> source = job_.FindSource(job, push.worker, push.incarnation);
+  if (!source.ok()) return source.status();
+  absl::StatusOr<CheckedRows> checked = tables_.CheckPush(push, last_of_step, gradients, *accept_non_finite);
+  if (!checked.ok()) return checked.status();
+  std::vector<CheckedRows::Part>& parts = checked->parts;
+  const auto take_turn = [&](CheckedRows::Part& part, bool ordered) {
+    part.turn = part.table->TakeTurn(push, part.gradients.order.hashes(), last_of_step, ordered);
+  };
+  const absl::StatusOr<PushOutcome> outcome = changes_.Push(
+      *source, push.sequence,
+      [&] {
+        const bool recorded = changes_.journal() != nullptr;
+        return recorded ? EncodeRows(push, last_of_step, gradients, parts.size()) : JournalEntry();
+      },
+      [&](size_t i) {
+        take_turn(parts[i], /*ordered=*/true);
+        return uint64_t{0};
+      },
+      [&](const auto& places, auto&) {
+        ++counts_.pushes;
+        PushOutcome sum;
+        for (size_t i = 0; i < parts.size(); ++i) {
+          if (!places[i].has_value()) take_turn(parts[i], /*ordered=*/false);
+          const BatchOutcome pushed = parts[i].table->Apply(parts[i].gradients, parts[i].turn);
+          sum.applied += pushed.applied;
+          sum.created += pushed.created;
+          sum.orphaned += pushed.orphaned;
+          sum.max_staleness = std::max<uint64_t>(sum.max_staleness, pushed.max_staleness);
+          sum.learning_rate = parts[i].turn.learning_rate;
+        }
+        return sum;
+      });
+  if (outcome.ok() && outcome->duplicate) {
+    ++counts_.pushes;
+    ++counts_.duplicates;
+  }
+  return outcome;
+}
+
+absl::StatusOr<uint32_t> ParameterShard::RowElements(absl::string_view job, uint32_t table_id) const {
+  if (absl::Status status = job_.CheckName(job); !status.ok()) return status;
+  const absl::StatusOr<Table*> table = tables_.Find(table_id);
+  if (!table.ok()) return table.status();
+  return (*table)->spec().dim();
+}
+
+absl::StatusOr<PulledRows> ParameterShard::PullRows(absl::string_view job, uint32_t table_id, const MessageRows& order,
+                                                    bool zero_missing) {
+  if (absl::Status status = job_.CheckName(job); !status.ok()) return status;
+  const absl::StatusOr<Table*> table = tables_.Find(table_id);
+  if (!table.ok()) return table.status();
+  if (absl::Status status = (*table)->CheckOwned(order.hashes()); !status.ok()) {
+    return Annotate(status, absl::StrCat("shard ", options_.rank));
+  }
+  ++counts_.pulls;
+  return (*table)->Pull(order, zero_missing);
 }
 
 absl::StatusOr<SetOutcome> ParameterShard::TakeValues(absl::Span<const ValueView> values,
@@ -361,6 +442,10 @@ ShardStatus ParameterShard::status() const {
   status.updates = status.staleness.count();
   status.max_staleness = status.staleness.max();
   status.wait_microseconds = counts_.wait_microseconds.ToProto();
+  for (const Table* table : tables_.All()) {
+    status.tables.push_back({table->status(), table->spec().id(), table->spec().name()});
+    status.state_bytes += status.tables.back().bytes;
+  }
   status.uptime_seconds = absl::ToDoubleSeconds(clock_->Now() - started_);
   return status;
 }

@@ -30,6 +30,7 @@
 #include "server/shard/shard_builder.h"
 #include "server/shard/shard_record.h"
 #include "server/shard/shard_state.h"
+#include "server/shard/shard_tables.h"
 #include "server/tensors/slice.h"
 #include "server/tensors/tensor_catalog.h"
 
@@ -54,6 +55,11 @@ struct ShardStatus : DeclaredJob::Summary {
   std::optional<ShardRecovery> recovery;
   // Updates, summed over slices, that workers had seen and that were missing after recovery.
   uint64_t lost_updates = 0;
+  struct Table : ballast::Table::Status {
+    uint32_t id = 0;
+    std::string name;
+  };
+  std::vector<Table> tables;
   // Snapshots of the log: written, and failed attempts.
   uint64_t snapshots = 0, snapshot_failures = 0;
 };
@@ -82,16 +88,18 @@ class ParameterShard {
 
   ParameterShard(Options options, const Clock* clock);
 
-  // Creates tensors and returns the slices that the shard owns. A tensor declared without slices is owned whole. An
-  // identical repeat is OK; a different one is FAILED_PRECONDITION. A failed declaration changes nothing. Takes time
-  // proportional to the data and waits for the previous declaration, while other calls proceed.
-  absl::StatusOr<std::vector<OwnedTensor>> Declare(const JobConfig& job, std::vector<OwnedTensor> tensors) {
-    return DeclareFrom(options_.resume_from, job, std::move(tensors));
+  // Creates tensors and tables, and returns the slices that the shard owns. A tensor declared without slices is owned
+  // whole. An identical repeat is OK; a different one is FAILED_PRECONDITION. A failed declaration changes nothing.
+  // Takes time proportional to the data and waits for the previous declaration, while other calls proceed.
+  absl::StatusOr<std::vector<OwnedTensor>> Declare(const JobConfig& job, std::vector<OwnedTensor> tensors,
+                                                   absl::Span<const OwnedTable> tables = {}) {
+    return DeclareFrom(options_.resume_from, job, std::move(tensors), tables);
   }
 
   // Like Declare, with the state from `checkpoint`; if empty, with initial values.
   absl::StatusOr<std::vector<OwnedTensor>> DeclareFrom(const std::string& checkpoint, const JobConfig& job,
-                                                       std::vector<OwnedTensor> tensors);
+                                                       std::vector<OwnedTensor> tensors,
+                                                       absl::Span<const OwnedTable> tables = {});
 
   // FAILED_PRECONDITION if the shard holds no job or a different one.
   absl::Status CheckJob(absl::string_view job) const { return job_.CheckName(job); }
@@ -102,6 +110,17 @@ class ParameterShard {
   // Pushes gradients. INVALID_ARGUMENT, NOT_FOUND and FAILED_PRECONDITION change nothing. A retry is safe.
   absl::StatusOr<PushOutcome> Push(absl::string_view job, const PushTicket& push,
                                    absl::Span<const GradientView> gradients);
+
+  // Pushes gradients of rows; see ballast.v1.PushRows. Every error changes nothing. A retry is safe.
+  absl::StatusOr<PushOutcome> PushRows(absl::string_view job, const PushTicket& push, bool last_of_step,
+                                       absl::Span<const RowGradientsView> gradients);
+
+  // Returns the number of weights of a table's row. NOT_FOUND for a table that is not declared.
+  absl::StatusOr<uint32_t> RowElements(absl::string_view job, uint32_t table_id) const;
+
+  // Reads rows; see Table::Pull. NOT_FOUND, FAILED_PRECONDITION for a row of another shard.
+  absl::StatusOr<PulledRows> PullRows(absl::string_view job, uint32_t table_id, const MessageRows& order,
+                                      bool zero_missing);
 
   // Sets the first values of all given slices or of none; see ballast.v1.SetValues. INVALID_ARGUMENT, NOT_FOUND and
   // FAILED_PRECONDITION change nothing. A retry is safe.
@@ -188,6 +207,8 @@ class ParameterShard {
     Histogram staleness, wait_microseconds;
   };
 
+  // FAILED_PRECONDITION if tables have left too little of the memory.
+  absl::StatusOr<ByteBudget::Reservation> ReserveTensors(uint64_t bytes);
   // Opens the journal that the job's durability needs; null if it needs none.
   absl::StatusOr<ShardJournal*> OpenJournal(const JobConfig& job) const;
   // Adds the waits that this push completes to `released`.
@@ -207,6 +228,10 @@ class ParameterShard {
   std::atomic<bool> may_have_lost_{false};
   Counts counts_;
   DeclaredJob job_;
+  // Memory of weights, slots and rows, and the part of it that tensors have.
+  ByteBudget state_memory_;
+  std::vector<ByteBudget::Reservation> tensor_memory_ ABSL_GUARDED_BY(declaring_);
+  ShardTables tables_;
   ChangeSequencer changes_;
   // Memory of waiting pulls: by members that may push, and by readers.
   ByteBudget worker_waits_, reader_waits_;

@@ -97,6 +97,8 @@ internal::v1::WindowState PushWindow::Save() const {
     answer->set_dropped(entry.outcome.dropped);
     answer->set_max_staleness(entry.outcome.max_staleness);
     answer->set_learning_rate(entry.outcome.learning_rate);
+    answer->set_created(entry.outcome.created);
+    answer->set_orphaned(entry.outcome.orphaned);
   }
   return state;
 }
@@ -115,6 +117,8 @@ void PushWindow::Restore(const internal::v1::WindowState& state) {
     outcome.dropped = answer.dropped();
     outcome.max_staleness = answer.max_staleness();
     outcome.learning_rate = answer.learning_rate();
+    outcome.created = answer.created();
+    outcome.orphaned = answer.orphaned();
     if (!entries_.empty()) entries_[answer.sequence() % kSize] = {answer.sequence(), true, outcome};
   }
 }

@@ -18,6 +18,9 @@ struct PushOutcome {
   uint32_t dropped = 0;
   uint64_t max_staleness = 0;
   float learning_rate = 0;
+  // Of a push of rows: see ballast.v1.RowsOutcome.
+  uint64_t created = 0;
+  uint64_t orphaned = 0;
   bool duplicate = false;
   // Position of the push's record; 0 if none was written.
   uint64_t position = 0;

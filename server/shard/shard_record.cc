@@ -27,6 +27,33 @@ JournalEntry EncodePush(const PushTicket& push, absl::Span<const GradientView> g
   return entry;
 }
 
+JournalEntry EncodeRows(const PushTicket& push, bool last_of_step, absl::Span<const RowGradientsView> gradients,
+                        size_t parts) {
+  JournalEntry entry;
+  entry.parts = parts;
+  internal::v1::LoggedRows* const logged = entry.record.mutable_rows();
+  logged->set_worker(push.worker);
+  logged->set_incarnation(push.incarnation);
+  logged->set_sequence(push.sequence);
+  logged->set_step(push.step);
+  logged->set_examples(push.examples);
+  if (push.schedule_position.has_value()) logged->set_schedule_position(*push.schedule_position);
+  logged->set_last_of_step(last_of_step);
+  for (const RowGradientsView& view : gradients) {
+    internal::v1::LoggedRows::Table* const to = logged->add_tables();
+    to->set_table_id(view.table_id);
+    to->set_rows(view.ids.size() / sizeof(uint64_t));
+    to->set_unordered(view.unordered);
+    to->set_versions(!view.versions.empty());
+    to->set_encoding(view.encoding);
+    to->set_bytes(PayloadBytes(view.payload));
+    entry.payloads.push_back(view.ids);
+    entry.payloads.push_back(view.versions);
+    entry.payloads.insert(entry.payloads.end(), view.payload.begin(), view.payload.end());
+  }
+  return entry;
+}
+
 JournalEntry EncodeValues(absl::Span<const ValueView> values, absl::Span<const size_t> indices) {
   JournalEntry entry;
   internal::v1::LoggedValues* const logged = entry.record.mutable_values();
@@ -67,7 +94,7 @@ JournalEntry EncodeCatchUp(uint32_t worker, uint64_t incarnation, absl::Span<con
 }
 
 internal::v1::LoggedDeclaration EncodeDeclaration(const JobConfig& job, absl::Span<const OwnedTensor> tensors,
-                                                  const std::string& checkpoint) {
+                                                  absl::Span<const OwnedTable> tables, const std::string& checkpoint) {
   internal::v1::LoggedDeclaration declaration;
   declaration.set_job(job.name);
   declaration.set_checkpoint(checkpoint);
@@ -78,6 +105,11 @@ internal::v1::LoggedDeclaration EncodeDeclaration(const JobConfig& job, absl::Sp
     internal::v1::LoggedDeclaration::Tensor* to = declaration.add_tensors();
     *to->mutable_spec() = tensor.spec;
     to->mutable_slices()->Add(tensor.slices.begin(), tensor.slices.end());
+  }
+  for (const OwnedTable& table : tables) {
+    v1::PlacedTable* const to = declaration.add_tables();
+    *to->mutable_spec() = table.spec;
+    to->mutable_spans()->Add(table.spans.begin(), table.spans.end());
   }
   return declaration;
 }
@@ -93,6 +125,14 @@ std::vector<OwnedTensor> DecodeTensors(const internal::v1::LoggedDeclaration& de
     tensors.push_back({tensor.spec(), {tensor.slices().begin(), tensor.slices().end()}});
   }
   return tensors;
+}
+
+std::vector<OwnedTable> DecodeTables(const internal::v1::LoggedDeclaration& declaration) {
+  std::vector<OwnedTable> tables;
+  for (const v1::PlacedTable& table : declaration.tables()) {
+    tables.push_back({table.spec(), {table.spans().begin(), table.spans().end()}});
+  }
+  return tables;
 }
 
 }  // namespace ballast

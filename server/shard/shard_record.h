@@ -15,6 +15,8 @@
 #include "ballast/internal/v1/storage.pb.h"
 #include "server/shard/push.h"
 #include "server/shard/shard_state.h"
+#include "server/tables/row_gradients.h"
+#include "server/tables/table.h"
 
 namespace ballast {
 
@@ -28,6 +30,9 @@ struct JournalEntry {
 };
 
 JournalEntry EncodePush(const PushTicket& push, absl::Span<const GradientView> gradients);
+// `parts`: the number of tables in whose order the push has a place.
+JournalEntry EncodeRows(const PushTicket& push, bool last_of_step, absl::Span<const RowGradientsView> gradients,
+                        size_t parts);
 // Encodes the values with the given indices, which are set at rest.
 JournalEntry EncodeValues(absl::Span<const ValueView> values, absl::Span<const size_t> indices);
 JournalEntry EncodePause(uint32_t worker, uint64_t incarnation, size_t slices);
@@ -35,10 +40,12 @@ JournalEntry EncodeCatchUp(uint32_t worker, uint64_t incarnation, absl::Span<con
 
 // `checkpoint`: the one that the tensors start from, if any.
 internal::v1::LoggedDeclaration EncodeDeclaration(const JobConfig& job, absl::Span<const OwnedTensor> tensors,
+                                                  absl::Span<const OwnedTable> tables,
                                                   const std::string& checkpoint = "");
 
 JobConfig DecodeJobConfig(const internal::v1::LoggedDeclaration& declaration);
 std::vector<OwnedTensor> DecodeTensors(const internal::v1::LoggedDeclaration& declaration);
+std::vector<OwnedTable> DecodeTables(const internal::v1::LoggedDeclaration& declaration);
 
 // Write-ahead log: the shard appends a record before it applies a change, so that the change survives the process.
 // Thread safety: all methods may be called from any thread.

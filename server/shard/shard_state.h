@@ -9,6 +9,7 @@
 #include "ballast/internal/v1/storage.pb.h"
 #include "ballast/v1/tensor.pb.h"
 #include "server/policies/policy_state.h"
+#include "server/tables/table.h"
 #include "server/tensors/tensor_catalog.h"
 #include "server/weights/slice_weights.h"
 
@@ -35,6 +36,7 @@ struct ShardState {
   };
   JobConfig job;
   std::vector<OwnedTensor> tensors;
+  std::vector<OwnedTable> tables;
   std::vector<SliceEntry> slices;
   // By rank.
   std::vector<internal::v1::WindowState> windows;

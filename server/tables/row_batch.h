@@ -10,20 +10,20 @@
 namespace ballast {
 
 // Computes the initial weights of rows. Thread safety: immutable.
-class RowInitializer {
+class InitialRows {
  public:
-  virtual ~RowInitializer() = default;
+  virtual ~InitialRows() = default;
 
   // Writes the initial weights, one for each element of `weights`, of the row with that hash. Depends on nothing else.
   virtual void Fill(uint64_t hash, absl::Span<float> weights) const = 0;
 };
 
 // A pull of rows: what it asks for and where the values go.
-struct RowPull {
+struct BatchPull {
   // Strictly ascending, within the table's ranges.
   absl::Span<const uint64_t> hashes;
   // Values of missing rows; nullptr: zeros.
-  const RowInitializer* missing = nullptr;
+  const InitialRows* missing = nullptr;
   // Receives `dim` weights for each hash, in their order.
   float* values = nullptr;
   // Receives the number of updates of each row, 0 for a missing one; nullptr if not wanted.
@@ -31,7 +31,7 @@ struct RowPull {
 };
 
 // A push of gradients of rows.
-struct RowPush {
+struct BatchPush {
   // Strictly ascending, within the table's ranges.
   absl::Span<const uint64_t> hashes;
   // `dim` floats for each hash, in their order.
@@ -47,11 +47,14 @@ struct RowPush {
   // The updated rows' last step.
   uint32_t step = 0;
   const RowOptimizer* optimizer = nullptr;
-  const RowInitializer* initializer = nullptr;
+  const InitialRows* initializer = nullptr;
+  // For each range with rows of the push, its place in the order of the range's changes, from ReserveOrder; empty if
+  // pushes are not ordered.
+  absl::Span<const uint64_t> places = {};
 };
 
 // Result of a push. Each row is either applied or refused.
-struct RowPushOutcome {
+struct BatchOutcome {
   uint64_t applied = 0;
   // Applied to rows that the push created.
   uint64_t created = 0;
@@ -62,7 +65,7 @@ struct RowPushOutcome {
   // Largest staleness of an applied gradient: updates of its row since it was pulled. Orphaned ones do not count.
   uint32_t max_staleness = 0;
 
-  void Add(const RowPushOutcome& other);
+  void Add(const BatchOutcome& other);
 };
 
 }  // namespace ballast

@@ -33,10 +33,10 @@ absl::Status SparseTable::CheckHashes(absl::Span<const uint64_t> hashes) const {
   return absl::OkStatus();
 }
 
-void SparseTable::Pull(const RowPull& pull) const {
+void SparseTable::Pull(const BatchPull& pull) const {
   for (size_t begin = 0; begin < pull.hashes.size();) {
     const Part part = NextPart(pull.hashes, begin);
-    RowPull own = pull;
+    BatchPull own = pull;
     own.hashes = pull.hashes.subspan(begin, part.count);
     own.values += begin * options_.dim;
     if (own.versions != nullptr) own.versions += begin;
@@ -45,14 +45,36 @@ void SparseTable::Pull(const RowPull& pull) const {
   }
 }
 
-RowPushOutcome SparseTable::Push(const RowPush& push) {
-  RowPushOutcome outcome;
+uint64_t SparseTable::CountMissing(absl::Span<const uint64_t> hashes) const {
+  uint64_t missing = 0;
+  for (size_t begin = 0; begin < hashes.size();) {
+    const Part part = NextPart(hashes, begin);
+    missing += part.range->CountMissing(hashes.subspan(begin, part.count));
+    begin += part.count;
+  }
+  return missing;
+}
+
+std::vector<uint64_t> SparseTable::ReserveOrder(absl::Span<const uint64_t> hashes) {
+  std::vector<uint64_t> places;
+  for (size_t begin = 0; begin < hashes.size();) {
+    const Part part = NextPart(hashes, begin);
+    places.push_back(part.range->ReserveOrder());
+    begin += part.count;
+  }
+  return places;
+}
+
+BatchOutcome SparseTable::Push(const BatchPush& push) {
+  BatchOutcome outcome;
+  size_t parts = 0;
   for (size_t begin = 0; begin < push.hashes.size();) {
     const Part part = NextPart(push.hashes, begin);
-    RowPush own = push;
+    BatchPush own = push;
     own.hashes = push.hashes.subspan(begin, part.count);
     own.gradients += begin * options_.dim;
     if (!own.pulled_versions.empty()) own.pulled_versions = push.pulled_versions.subspan(begin, part.count);
+    if (!push.places.empty()) own.places = push.places.subspan(parts++, 1);
     outcome.Add(part.range->Push(own));
     begin += part.count;
   }

@@ -39,10 +39,17 @@ class SparseTable {
   absl::Status CheckHashes(absl::Span<const uint64_t> hashes) const;
 
   // Reads rows. Creates nothing.
-  void Pull(const RowPull& pull) const;
+  void Pull(const BatchPull& pull) const;
+
+  // Returns the number of rows that are missing.
+  uint64_t CountMissing(absl::Span<const uint64_t> hashes) const;
+
+  // Reserves a push's place in the order of changes of each of its ranges. The push must follow soon, because all later
+  // ones wait for it; reservations of several pushes come one after the other.
+  std::vector<uint64_t> ReserveOrder(absl::Span<const uint64_t> hashes);
 
   // Updates rows, and creates those that are missing.
-  RowPushOutcome Push(const RowPush& push);
+  BatchOutcome Push(const BatchPush& push);
 
   // Like TableRange::Reserve, for a range of this shard.
   void Reserve(uint32_t range, uint64_t rows);

@@ -21,8 +21,8 @@ class SparseTableTest : public testing::Test {
   static SparseTableOptions Options() { return {kDim, 1, 4, 0, 16}; }
 
   // Pushes a gradient of ones for each hash, with rate 0.5.
-  RowPushOutcome Push(const std::vector<uint64_t>& hashes, const std::vector<uint32_t>& versions = {},
-                      bool scale_by_staleness = false) {
+  BatchOutcome Push(const std::vector<uint64_t>& hashes, const std::vector<uint32_t>& versions = {},
+                    bool scale_by_staleness = false) {
     const std::vector<float> gradients(hashes.size() * kDim, 1.0f);
     return table_.Push(
         {hashes, gradients.data(), versions, 1, 0.5f, scale_by_staleness, ++step_, &optimizer_, &initializer_});
@@ -59,7 +59,7 @@ TEST_F(SparseTableTest, APullOfMissingRowsGivesInitialValuesAndCreatesNothing) {
 }
 
 TEST_F(SparseTableTest, APushCreatesRowsFromTheirInitialValues) {
-  const RowPushOutcome outcome = Push({1, 2, 0xf000000000000003});
+  const BatchOutcome outcome = Push({1, 2, 0xf000000000000003});
   EXPECT_EQ(outcome.created, 3u);
   EXPECT_EQ(outcome.applied, 3u);
   std::vector<uint32_t> versions;
@@ -69,7 +69,7 @@ TEST_F(SparseTableTest, APushCreatesRowsFromTheirInitialValues) {
 
 TEST_F(SparseTableTest, APushUpdatesWeightsSlotsVersionAndStep) {
   Push({5});
-  const RowPushOutcome outcome = Push({5, 6});
+  const BatchOutcome outcome = Push({5, 6});
   EXPECT_EQ(outcome.created, 1u);
   EXPECT_EQ(outcome.applied, 2u);
   int rows = 0;
@@ -85,7 +85,7 @@ TEST_F(SparseTableTest, APushUpdatesWeightsSlotsVersionAndStep) {
 
 TEST_F(SparseTableTest, StalenessIsCountedByRow) {
   for (int i = 0; i < 3; ++i) Push({5});
-  const RowPushOutcome outcome = Push({5, 6}, {0, 0});
+  const BatchOutcome outcome = Push({5, 6}, {0, 0});
   EXPECT_EQ(outcome.max_staleness, 3u);
   EXPECT_EQ(Pull({5, 6}), (std::vector<float>{3, 5.5}));
 }
@@ -99,7 +99,7 @@ TEST_F(SparseTableTest, StalenessDividesTheLearningRateOfItsRow) {
 TEST_F(SparseTableTest, AVersionThatTheRowHasNotReachedCountsAsOrphaned) {
   for (int i = 0; i < 3; ++i) Push({5});
   ASSERT_TRUE(table_.Erase(5));
-  const RowPushOutcome outcome = Push({5, 6}, {3, 0}, /*scale_by_staleness=*/true);
+  const BatchOutcome outcome = Push({5, 6}, {3, 0}, /*scale_by_staleness=*/true);
   EXPECT_EQ(outcome.orphaned, 1u);
   EXPECT_EQ(outcome.applied, 2u);
   EXPECT_EQ(outcome.max_staleness, 0u);
@@ -124,15 +124,15 @@ TEST_F(SparseTableTest, ARefusedRowLeavesTheOthersApplied) {
   SparseTable table(&small, Options());
   const std::vector<uint64_t> hashes = HashesOfRows(60'000);
   const std::vector<float> gradients(hashes.size() * kDim, 1.0f);
-  const RowPush push = {hashes, gradients.data(), {}, 1, 0.5f, false, 1, &optimizer_, &initializer_};
-  const RowPushOutcome first = table.Push(push);
+  const BatchPush push = {hashes, gradients.data(), {}, 1, 0.5f, false, 1, &optimizer_, &initializer_};
+  const BatchOutcome first = table.Push(push);
   EXPECT_GT(first.refused, 0u);
   EXPECT_GT(first.created, 25'000u);
   EXPECT_EQ(first.created + first.refused, 60'000u);
   EXPECT_EQ(table.rows(), first.created);
   EXPECT_EQ(small.page_bytes(), 2 * kMiB);
   // The rows that exist go on.
-  const RowPushOutcome second = table.Push(push);
+  const BatchOutcome second = table.Push(push);
   EXPECT_EQ(second.applied, first.created);
   EXPECT_EQ(second.created, 0u);
   EXPECT_EQ(second.refused, first.refused);
@@ -216,7 +216,7 @@ TEST_F(SparseTableTest, ThreadsThatPullAndPushSeeWholeRowsAndLoseNoUpdate) {
   std::vector<std::thread> threads;
   for (int thread = 0; thread < kThreads; ++thread) {
     threads.emplace_back([&] {
-      const RowPush push = {hashes, gradients.data(), {}, 1, 0.5f, false, 1, &optimizer_, &initializer_};
+      const BatchPush push = {hashes, gradients.data(), {}, 1, 0.5f, false, 1, &optimizer_, &initializer_};
       for (int message = 0; message < kMessages; ++message) {
         table_.Push(push);
         // Pull expects equal weights within a row.

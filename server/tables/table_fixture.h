@@ -12,7 +12,7 @@
 namespace ballast {
 
 // All weights of a row are the hash's lowest three bits, so tests can write them down.
-class LowBitsInitializer : public RowInitializer {
+class LowBitsInitializer : public InitialRows {
  public:
   void Fill(uint64_t hash, absl::Span<float> weights) const override {
     std::fill(weights.begin(), weights.end(), static_cast<float>(hash & 7));

@@ -19,7 +19,7 @@ void PrefetchBytes(const void* address, size_t bytes) {
 }
 
 // The update of one row by one gradient of the push; counts its staleness.
-RowUpdate UpdateOf(const RowPush& push, size_t i, const RowLayout& layout, float* row, RowPushOutcome& outcome) {
+RowUpdate UpdateOf(const BatchPush& push, size_t i, const RowLayout& layout, float* row, BatchOutcome& outcome) {
   const uint32_t version = layout.State(row).version;
   RowUpdate update{row, push.gradients + i * layout.dim(), version + 1, push.learning_rate};
   if (push.pulled_versions.empty()) return update;
@@ -35,7 +35,7 @@ RowUpdate UpdateOf(const RowPush& push, size_t i, const RowLayout& layout, float
 
 }  // namespace
 
-void RowPushOutcome::Add(const RowPushOutcome& other) {
+void BatchOutcome::Add(const BatchOutcome& other) {
   applied += other.applied;
   created += other.created;
   orphaned += other.orphaned;
@@ -43,20 +43,40 @@ void RowPushOutcome::Add(const RowPushOutcome& other) {
   max_staleness = std::max(max_staleness, other.max_staleness);
 }
 
-void TableRange::Pull(const RowPull& pull) const {
+void TableRange::Pull(const BatchPull& pull) const {
   absl::ReaderMutexLock lock(&mutex_);
   for (size_t begin = 0; begin < pull.hashes.size(); begin += kGroup) {
     PullGroupLocked(pull, begin, std::min(kGroup, pull.hashes.size() - begin));
   }
 }
 
-RowPushOutcome TableRange::Push(const RowPush& push) {
-  RowPushOutcome outcome;
+uint64_t TableRange::CountMissing(absl::Span<const uint64_t> hashes) const {
+  uint64_t missing = 0;
+  absl::ReaderMutexLock lock(&mutex_);
+  for (size_t begin = 0; begin < hashes.size(); begin += kGroup) {
+    const size_t count = std::min(kGroup, hashes.size() - begin);
+    Group group;
+    FindLocked(hashes.subspan(begin, count), group);
+    missing += std::count(group.rows, group.rows + count, nullptr);
+  }
+  return missing;
+}
+
+BatchOutcome TableRange::Push(const BatchPush& push) {
+  BatchOutcome outcome;
   absl::MutexLock lock(&mutex_);
+  if (!push.places.empty()) {
+    const auto turn = [&] {
+      mutex_.AssertReaderHeld();
+      return changes_ == push.places[0];
+    };
+    mutex_.Await(absl::Condition(&turn));
+  }
   ReserveMissingLocked(push.hashes);
   for (size_t begin = 0; begin < push.hashes.size(); begin += kGroup) {
     PushGroupLocked(push, begin, std::min(kGroup, push.hashes.size() - begin), outcome);
   }
+  if (!push.places.empty()) ++changes_;
   return outcome;
 }
 
@@ -104,7 +124,7 @@ void TableRange::FindLocked(absl::Span<const uint64_t> hashes, Group& group) con
   }
 }
 
-void TableRange::PullGroupLocked(const RowPull& pull, size_t begin, size_t count) const {
+void TableRange::PullGroupLocked(const BatchPull& pull, size_t begin, size_t count) const {
   Group group;
   FindLocked(pull.hashes.subspan(begin, count), group);
   const size_t dim = layout_.dim();
@@ -122,7 +142,7 @@ void TableRange::PullGroupLocked(const RowPull& pull, size_t begin, size_t count
   }
 }
 
-void TableRange::PushGroupLocked(const RowPush& push, size_t begin, size_t count, RowPushOutcome& outcome) {
+void TableRange::PushGroupLocked(const BatchPush& push, size_t begin, size_t count, BatchOutcome& outcome) {
   Group group;
   FindLocked(push.hashes.subspan(begin, count), group);
   RowUpdate updates[kGroup];
@@ -154,7 +174,7 @@ void TableRange::ReserveMissingLocked(absl::Span<const uint64_t> hashes) {
   index_.Reserve(index_.size() + missing);
 }
 
-float* TableRange::CreateLocked(uint64_t hash, const RowInitializer& initializer) {
+float* TableRange::CreateLocked(uint64_t hash, const InitialRows& initializer) {
   const std::optional<uint32_t> place = rows_.Allocate();
   if (!place.has_value()) return nullptr;
   if (!index_.Insert(hash, *place)) {

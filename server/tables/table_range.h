@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
@@ -33,10 +34,14 @@ class TableRange {
       : layout_(layout), index_(arena, range_bits), rows_(arena, layout) {}
 
   // Reads rows of this range. Creates nothing.
-  void Pull(const RowPull& pull) const;
+  void Pull(const BatchPull& pull) const;
 
-  // Updates rows of this range, and creates those that are missing.
-  RowPushOutcome Push(const RowPush& push);
+  // See SparseTable.
+  uint64_t CountMissing(absl::Span<const uint64_t> hashes) const;
+  uint64_t ReserveOrder() { return next_order_.fetch_add(1, std::memory_order_relaxed); }
+
+  // Updates rows of this range, and creates those that are missing. With a place, waits for the changes before it.
+  BatchOutcome Push(const BatchPush& push);
 
   // Makes room in the index for that many rows in total, if there is memory. Whoever inserts a whole range in several
   // pushes, ascending, calls it first.
@@ -66,16 +71,19 @@ class TableRange {
 
   // Finds rows and prefetches them. A missing row has no address.
   void FindLocked(absl::Span<const uint64_t> hashes, Group& group) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  void PullGroupLocked(const RowPull& pull, size_t begin, size_t count) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  void PushGroupLocked(const RowPush& push, size_t begin, size_t count, RowPushOutcome& outcome)
+  void PullGroupLocked(const BatchPull& pull, size_t begin, size_t count) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  void PushGroupLocked(const BatchPush& push, size_t begin, size_t count, BatchOutcome& outcome)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Makes room in the index for the missing ones of the hashes, if there is memory.
   void ReserveMissingLocked(absl::Span<const uint64_t> hashes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Creates the row; nullptr if there is no memory.
-  float* CreateLocked(uint64_t hash, const RowInitializer& initializer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  float* CreateLocked(uint64_t hash, const InitialRows& initializer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const RowLayout layout_;
+  std::atomic<uint64_t> next_order_{0};
   mutable absl::Mutex mutex_;
+  // Number of ordered changes made.
+  uint64_t changes_ ABSL_GUARDED_BY(mutex_) = 0;
   RowIndex index_ ABSL_GUARDED_BY(mutex_);
   RowSegments rows_ ABSL_GUARDED_BY(mutex_);
 };

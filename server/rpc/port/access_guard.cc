@@ -29,6 +29,8 @@ constexpr MethodRole kMethods[] = {
     {"ParameterService/PushPull", AccessRole::kWorker},
     {"ParameterService/DeclareTensors", AccessRole::kWorker},
     {"ParameterService/SetValues", AccessRole::kWorker},
+    {"ParameterService/PullRows", AccessRole::kReader},
+    {"ParameterService/PushRows", AccessRole::kWorker},
     {"ParameterService/Pause", AccessRole::kWorker},
     {"ParameterService/ReportVersions", AccessRole::kWorker},
     // Uses part of the bytes in flight for as long as the call lasts.

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/shard/shard_tables.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/status/error_reason.h"
+#include "common/tensors/shard_map.h"
+
+namespace ballast {
+namespace {
+
+absl::Status Invalid(absl::string_view message) {
+  return WithReason(v1::ERROR_REASON_INVALID_REQUEST, absl::InvalidArgumentError(message));
+}
+
+absl::Status CheckJob(const JobConfig& job, const v1::TableSpec& spec) {
+  const std::string table = absl::StrCat("table \"", spec.name(), "\": ");
+  if (!job.policy.has_async() || job.policy.async().delay_compensation() > 0) {
+    return Invalid(absl::StrCat(table, "got policy ", job.policy.ShortDebugString(),
+                                ", want async without delay compensation, the only one that tables have yet"));
+  }
+  if (job.durability.mode() != v1::Durability::NONE && job.durability.mode() != v1::Durability::WAL &&
+      job.durability.mode() != v1::Durability::WAL_SYNC) {
+    return Invalid(absl::StrCat(table, "got durability ", v1::Durability::Mode_Name(job.durability.mode()),
+                                ", want NONE, WAL or WAL_SYNC, the only ones that tables have yet"));
+  }
+  return absl::OkStatus();
+}
+
+bool SameSpans(absl::Span<const v1::RangeSpan> a, absl::Span<const v1::RangeSpan> b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const v1::RangeSpan& one, const v1::RangeSpan& other) {
+    return one.first() == other.first() && one.count() == other.count();
+  });
+}
+
+}  // namespace
+
+absl::StatusOr<ShardTables::Addition> ShardTables::Check(const JobConfig& job,
+                                                         absl::Span<const OwnedTable> tables) const {
+  Addition addition;
+  for (const OwnedTable& table : tables) {
+    if (absl::Status status = CheckJob(job, table.spec); !status.ok()) return status;
+    const absl::StatusOr<Table*> known = Find(table.spec.id());
+    if (known.ok()) {
+      if (absl::Status status = CheckSameSpec((*known)->spec(), table.spec); !status.ok()) return status;
+      if (SameSpans((*known)->owned().spans, table.spans)) continue;
+      return WithReason(v1::ERROR_REASON_TENSOR_DIFFERS,
+                        absl::FailedPreconditionError(
+                            absl::StrCat("table \"", table.spec.name(), "\" was declared before with other ranges")),
+                        {{"tensor", table.spec.name()}});
+    }
+    absl::StatusOr<std::unique_ptr<Table>> made = Table::Make(table, job.policy.async().scale_by_staleness(), &memory_);
+    if (!made.ok()) return made.status();
+    addition.push_back(*std::move(made));
+  }
+  return addition;
+}
+
+void ShardTables::Add(Addition addition) {
+  absl::MutexLock lock(&mutex_);
+  for (std::unique_ptr<Table>& table : addition) {
+    const uint32_t id = table->spec().id();
+    tables_[id] = std::move(table);
+  }
+}
+
+absl::StatusOr<Table*> ShardTables::Find(uint32_t id) const {
+  absl::ReaderMutexLock lock(&mutex_);
+  const auto found = tables_.find(id);
+  if (found != tables_.end()) return found->second.get();
+  return WithReason(v1::ERROR_REASON_UNKNOWN_TENSOR,
+                    absl::NotFoundError(absl::StrCat("shard ", shard_, ": table ", id, " is not declared")),
+                    {{"tensor", absl::StrCat(id)}});
+}
+
+std::vector<Table*> ShardTables::All() const {
+  absl::ReaderMutexLock lock(&mutex_);
+  std::vector<Table*> tables;
+  for (const auto& [id, table] : tables_) tables.push_back(table.get());
+  return tables;
+}
+
+absl::StatusOr<CheckedRows::Part> ShardTables::CheckPart(const PushTicket& push, const RowGradientsView& view,
+                                                         bool accept_non_finite) const {
+  const absl::StatusOr<Table*> table = Find(view.table_id);
+  if (!table.ok()) return table.status();
+  const auto named = [&](const absl::Status& status) {
+    return Annotate(status, absl::StrCat("shard ", shard_, ": rows of \"", (*table)->spec().name(), "\" by worker ",
+                                         push.worker, " at step ", push.step));
+  };
+  CheckedRows::Part part;
+  part.table = *table;
+  // A push of no examples completes the step and adds nothing.
+  if (push.examples == 0) return part;
+  absl::StatusOr<RowGradients> gradients = DecodeRowGradients(view, (*table)->spec().dim(), accept_non_finite);
+  if (!gradients.ok()) return named(gradients.status());
+  part.gradients = *std::move(gradients);
+  const absl::Span<const uint64_t> hashes = part.gradients.order.hashes();
+  if (absl::Status status = (*table)->CheckOwned(hashes); !status.ok()) return named(status);
+  absl::StatusOr<ByteBudget::Reservation> room = (*table)->MakeRoom(hashes);
+  if (!room.ok()) return named(room.status());
+  part.room = *std::move(room);
+  return part;
+}
+
+absl::StatusOr<CheckedRows> ShardTables::CheckPush(const PushTicket& push, bool last_of_step,
+                                                   absl::Span<const RowGradientsView> gradients,
+                                                   bool accept_non_finite) const {
+  CheckedRows checked;
+  for (const RowGradientsView& view : gradients) {
+    absl::StatusOr<CheckedRows::Part> part = CheckPart(push, view, accept_non_finite);
+    if (!part.ok()) return part.status();
+    checked.parts.push_back(*std::move(part));
+  }
+  if (!last_of_step) return checked;
+  for (Table* table : All()) {
+    const auto has = [&](const CheckedRows::Part& part) { return part.table == table; };
+    if (std::any_of(checked.parts.begin(), checked.parts.end(), has)) continue;
+    checked.parts.emplace_back().table = table;
+  }
+  return checked;
+}
+
+}  // namespace ballast

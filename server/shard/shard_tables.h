@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/types/span.h"
+#include "ballast/internal/v1/storage.pb.h"
+#include "server/memory/byte_budget.h"
+#include "server/shard/push.h"
+#include "server/shard/shard_state.h"
+#include "server/tables/table.h"
+
+namespace ballast {
+
+// A push of rows whose gradients are decoded and which fits the shard.
+struct CheckedRows {
+  struct Part {
+    Table* table = nullptr;
+    RowGradients gradients;
+    // Memory for the rows that begin, until they do.
+    ByteBudget::Reservation room;
+    Table::Turn turn;
+  };
+  // The tables of the push, and with the last push of a step all others.
+  std::vector<Part> parts;
+};
+
+// Owns a shard's tables and checks requests against them. Invariant: a table is never replaced or removed, so pointers
+// to it stay valid. Deliberately knows neither the journal nor the workers. Thread safety: all methods may be called
+// from any thread.
+class ShardTables {
+ public:
+  // `shard` is used in messages. Rows use what `budget` has left; it outlives this.
+  ShardTables(uint32_t shard, ByteBudget* budget) : shard_(shard), memory_(budget) {}
+
+  using Addition = std::vector<std::unique_ptr<Table>>;
+  // Makes the tables that are new. INVALID_ARGUMENT for an invalid declaration, or a policy or durability that tables
+  // do not have; FAILED_PRECONDITION for one that differs from an earlier one.
+  absl::StatusOr<Addition> Check(const JobConfig& job, absl::Span<const OwnedTable> tables) const;
+  // Adds what the last Check since the last Add returned.
+  void Add(Addition addition);
+
+  // NOT_FOUND for a table that is not declared.
+  absl::StatusOr<Table*> Find(uint32_t id) const;
+  // By id.
+  std::vector<Table*> All() const;
+
+  // INVALID_ARGUMENT, NOT_FOUND, FAILED_PRECONDITION for a row of another shard, RESOURCE_EXHAUSTED if there is no
+  // memory for the rows that begin.
+  absl::StatusOr<CheckedRows> CheckPush(const PushTicket& push, bool last_of_step,
+                                        absl::Span<const RowGradientsView> gradients, bool accept_non_finite) const;
+
+ private:
+  absl::StatusOr<CheckedRows::Part> CheckPart(const PushTicket& push, const RowGradientsView& view,
+                                              bool accept_non_finite) const;
+
+  const uint32_t shard_;
+  // Mutable, because it guards itself.
+  mutable TableMemory memory_;
+  mutable absl::Mutex mutex_;
+  std::map<uint32_t, std::unique_ptr<Table>> tables_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace ballast

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tests of tables: pushes and pulls of rows.
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/status/error_reason.h"
+#include "common/tables/row_hash.h"
+#include "common/tables/table_spec_fixture.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/shard/parameter_shard.h"
+#include "server/shard/shard_fixture.h"
+
+namespace ballast {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr uint32_t kTable = 9;
+constexpr uint64_t kLimit = 1 << 20;
+
+std::string IdBytes(const std::vector<uint64_t>& ids) {
+  return std::string(reinterpret_cast<const char*>(ids.data()), ids.size() * sizeof(uint64_t));
+}
+
+struct Rows {
+  std::vector<uint64_t> ids;
+  std::vector<float> gradients;
+  std::vector<uint32_t> versions = {};
+};
+
+// A shard with the lower half of a table of two weights per row, in a job of two workers.
+class TablePushTest : public testing::Test {
+ protected:
+  static OwnedTable LowerHalf() {
+    OwnedTable table{SgdTable(kTable, "rows", 2), {}};
+    table.spec.mutable_initializer()->mutable_constant()->set_value(5);
+    v1::RangeSpan& span = table.spans.emplace_back();
+    span.set_count(2048);
+    return table;
+  }
+
+  void Declare(const v1::ConsistencyPolicy& policy = AsyncPolicy(), const OwnedTable& table = LowerHalf()) {
+    const auto declared = shard_.Declare({"job", policy, 2, {}}, {}, {table});
+    ASSERT_TRUE(declared.ok()) << declared.status();
+  }
+
+  absl::StatusOr<PushOutcome> PushAs(const PushTicket& ticket, const Rows& rows, bool last_of_step = false) {
+    const std::string ids = IdBytes(rows.ids);
+    const absl::string_view payload = Bytes(rows.gradients);
+    const absl::string_view versions(reinterpret_cast<const char*>(rows.versions.data()),
+                                     rows.versions.size() * sizeof(uint32_t));
+    RowGradientsView view{kTable, ids, /*unordered=*/true, versions, v1::ENCODING_FP32, {&payload, 1}};
+    return shard_.PushRows("job", ticket, last_of_step, {view});
+  }
+
+  PushOutcome Push(const Rows& rows, bool last_of_step = false) {
+    const auto outcome = PushAs({0, 1, ++sequence_, 0, 1}, rows, last_of_step);
+    EXPECT_TRUE(outcome.ok()) << outcome.status();
+    return outcome.value_or(PushOutcome());
+  }
+
+  std::string Refusal(const Rows& rows) {
+    return std::string(PushAs({0, 1, ++sequence_, 0, 1}, rows).status().message());
+  }
+
+  PulledRows Pull(const std::vector<uint64_t>& ids, bool zero_missing = false) {
+    const MessageRows order = MessageRows::Of(IdBytes(ids), kTable, /*unordered=*/true).value();
+    absl::StatusOr<PulledRows> rows = shard_.PullRows("job", kTable, order, zero_missing);
+    EXPECT_TRUE(rows.ok()) << rows.status();
+    return rows.ok() ? *std::move(rows) : PulledRows();
+  }
+
+  // Ids whose rows are in the lower half, or in the upper one.
+  static std::vector<uint64_t> Ids(int count, bool lower = true) {
+    std::vector<uint64_t> ids;
+    for (uint64_t id = 0; ids.size() < static_cast<size_t>(count); ++id) {
+      if ((RangeOf(RowHash(id, kTable), 12) < 2048) == lower) ids.push_back(id);
+    }
+    return ids;
+  }
+
+  ManualClock clock_;
+  ParameterShard shard_{{.rank = 3, .max_state_bytes = kLimit}, &clock_};
+  uint64_t sequence_ = 0;
+};
+
+TEST_F(TablePushTest, ARowBeginsWithItsInitialValuesAndTheFirstGradient) {
+  Declare();
+  const std::vector<uint64_t> ids = Ids(2);
+  EXPECT_THAT(Pull(ids).values.values(), ElementsAre(5, 5, 5, 5));
+  EXPECT_EQ(shard_.status().tables[0].rows, 0) << "a pull creates nothing";
+  const PushOutcome outcome = Push({{ids[0]}, {1, 2}});
+  EXPECT_EQ(outcome.applied, 1);
+  EXPECT_EQ(outcome.created, 1);
+  const PulledRows rows = Pull(ids);
+  EXPECT_THAT(rows.values.values(), ElementsAre(4, 3, 5, 5));
+  EXPECT_THAT(rows.versions, ElementsAre(1, 0));
+  EXPECT_EQ(rows.present, "\x01");
+  EXPECT_THAT(Pull({ids[1]}, /*zero_missing=*/true).values.values(), ElementsAre(0, 0));
+}
+
+TEST_F(TablePushTest, ARetryIsAppliedOnce) {
+  Declare();
+  const std::vector<uint64_t> ids = Ids(1);
+  const PushTicket ticket{0, 1, 1, 0, 1};
+  ASSERT_TRUE(PushAs(ticket, {ids, {1, 1}}, /*last_of_step=*/true).ok());
+  const auto again = PushAs(ticket, {ids, {1, 1}}, /*last_of_step=*/true);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_TRUE(again->duplicate);
+  EXPECT_EQ(again->created, 1);
+  EXPECT_THAT(Pull(ids).values.values(), ElementsAre(4, 4));
+  EXPECT_EQ(shard_.status().tables[0].clock, 1);
+}
+
+TEST_F(TablePushTest, ValuesFollowTheMessagesOrder) {
+  Declare();
+  const std::vector<uint64_t> ids = Ids(3);
+  Push({{ids[2], ids[0], ids[2]}, {1, 0, 2, 0, 3, 0}});
+  EXPECT_THAT(Pull({ids[0], ids[1], ids[2], ids[0]}).values.values(), ElementsAre(3, 5, 5, 5, 1, 5, 3, 5));
+}
+
+TEST_F(TablePushTest, StalenessIsOfTheRow) {
+  v1::ConsistencyPolicy policy;
+  policy.mutable_async()->set_scale_by_staleness(true);
+  Declare(policy);
+  const std::vector<uint64_t> ids = Ids(2);
+  Push({ids, {1, 1, 1, 1}, {0, 0}});
+  // The first row is now at version 1, as is the second.
+  const PushOutcome outcome = Push({ids, {1, 1, 1, 1}, {0, 1}});
+  EXPECT_EQ(outcome.max_staleness, 1);
+  EXPECT_THAT(Pull(ids).values.values(), ElementsAre(3.5, 3.5, 3, 3));
+}
+
+TEST_F(TablePushTest, AVersionThatTheRowNeverReachedIsOrphaned) {
+  Declare();
+  const std::vector<uint64_t> ids = Ids(2);
+  EXPECT_EQ(Push({ids, {1, 1, 1, 1}, {0, 7}}).orphaned, 1);
+  EXPECT_THAT(Pull(ids).values.values(), ElementsAre(4, 4, 4, 4));
+}
+
+TEST_F(TablePushTest, TheClockCountsStepsThatHaveEnded) {
+  OwnedTable table = LowerHalf();
+  table.spec.mutable_optimizer()->mutable_schedule()->mutable_step()->set_every(2);
+  table.spec.mutable_optimizer()->mutable_schedule()->mutable_step()->set_factor(0.5);
+  Declare(AsyncPolicy(), table);
+  const std::vector<uint64_t> ids = Ids(1);
+  EXPECT_EQ(Push({ids, {0, 0}}, /*last_of_step=*/true).learning_rate, 1);
+  EXPECT_EQ(Push({ids, {0, 0}}).learning_rate, 1);
+  ASSERT_TRUE(shard_.PushRows("job", {0, 1, ++sequence_, 1, 1}, /*last_of_step=*/true, {}).ok());
+  EXPECT_EQ(Push({ids, {0, 0}}).learning_rate, 0.5);
+}
+
+TEST_F(TablePushTest, RefusesRowsOfAnotherShard) {
+  Declare();
+  const std::vector<uint64_t> ids = Ids(1, /*lower=*/false);
+  EXPECT_THAT(Refusal({ids, {1, 1}}), HasSubstr("shard 3: rows of \"rows\" by worker 0 at step 0: does not own range"));
+}
+
+TEST_F(TablePushTest, WithoutMemoryRowsThatExistGoOn) {
+  Declare();
+  // 20,000 rows take more than 1 MiB.
+  std::vector<uint64_t> ids = Ids(20000);
+  const Rows all{ids, std::vector<float>(40000, 1)};
+  const std::vector<uint64_t> few(ids.begin(), ids.begin() + 10);
+  EXPECT_EQ(Push({few, std::vector<float>(20, 1)}).created, 10);
+  const auto refused = PushAs({0, 1, ++sequence_, 0, 1}, all);
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(ReasonOf(refused.status()), v1::ERROR_REASON_TABLE_MEMORY);
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("19990 of 20000 rows would begin"));
+  EXPECT_EQ(shard_.status().tables[0].rows, 10) << "nothing of it is applied";
+  EXPECT_EQ(Push({few, std::vector<float>(20, 1)}).applied, 10);
+}
+
+TEST_F(TablePushTest, ADifferentDeclarationIsRefused) {
+  Declare();
+  OwnedTable other = LowerHalf();
+  other.spec.set_dim(3);
+  EXPECT_THAT(std::string(shard_.Declare({"job", AsyncPolicy(), 2, {}}, {}, {other}).status().message()),
+              HasSubstr("dim: 2 -> 3"));
+  OwnedTable wider = LowerHalf();
+  wider.spans[0].set_count(4096);
+  EXPECT_THAT(std::string(shard_.Declare({"job", AsyncPolicy(), 2, {}}, {}, {wider}).status().message()),
+              HasSubstr("table \"rows\" was declared before with other ranges"));
+  EXPECT_TRUE(shard_.Declare({"job", AsyncPolicy(), 2, {}}, {}, {LowerHalf()}).ok());
+}
+
+}  // namespace
+}  // namespace ballast

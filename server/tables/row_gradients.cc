@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/tables/row_gradients.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/codecs/codec.h"
+#include "common/codecs/payload_reader.h"
+#include "common/status/error_reason.h"
+#include "server/weights/optimizers/gradient.h"
+
+namespace ballast {
+namespace {
+
+absl::Status Invalid(absl::string_view message) {
+  return WithReason(v1::ERROR_REASON_INVALID_REQUEST, absl::InvalidArgumentError(message));
+}
+
+// Gradients of `rows` rows in the order of the message's ids.
+absl::StatusOr<ValueBuffer> Decode(const RowGradientsView& view, size_t rows, uint32_t dim) {
+  if (rows == 0) {
+    const size_t bytes = PayloadBytes(view.payload);
+    return bytes == 0 ? absl::StatusOr<ValueBuffer>(ValueBuffer())
+                      : Invalid(absl::StrCat("payload: got ", bytes, " bytes for no ids"));
+  }
+  const absl::StatusOr<const Codec*> codec = FindCodec(view.encoding);
+  if (!codec.ok()) return Invalid(codec.status().message());
+  // The blocks of the others would span rows.
+  if (view.encoding > v1::ENCODING_BF16) {
+    return Invalid(absl::StrCat("encoding: got ", (*codec)->name(), ", want fp32, fp16 or bf16 for rows"));
+  }
+  ValueBuffer values(rows * dim);
+  if (absl::Status status = (*codec)->Decode(view.payload, values.mutable_values()); !status.ok()) {
+    return Invalid(absl::StrCat("payload of ", rows, " ids of ", dim, " elements: ", status.message()));
+  }
+  return values;
+}
+
+ValueBuffer Merge(const MessageRows& order, absl::Span<const float> gradients, uint32_t dim) {
+  ValueBuffer merged(order.hashes().size() * dim);
+  float* const sums = merged.mutable_values().data();
+  std::vector<bool> begun(order.hashes().size(), false);
+  for (size_t at = 0; at < order.row_of().size(); ++at) {
+    const uint32_t row = order.row_of()[at];
+    const float* const from = gradients.data() + at * dim;
+    float* const to = sums + size_t{row} * dim;
+    if (begun[row]) {
+      for (uint32_t i = 0; i < dim; ++i) to[i] += from[i];
+    } else {
+      std::copy_n(from, dim, to);
+      begun[row] = true;
+    }
+  }
+  return merged;
+}
+
+std::vector<uint32_t> MergeVersions(const MessageRows& order, absl::string_view bytes) {
+  std::vector<uint32_t> versions(bytes.size() / sizeof(uint32_t));
+  std::memcpy(versions.data(), bytes.data(), bytes.size());
+  if (order.in_order() || versions.empty()) return versions;
+  std::vector<uint32_t> oldest(order.hashes().size(), UINT32_MAX);
+  for (size_t at = 0; at < versions.size(); ++at) {
+    uint32_t& version = oldest[order.row_of()[at]];
+    version = std::min(version, versions[at]);
+  }
+  return oldest;
+}
+
+}  // namespace
+
+absl::StatusOr<RowGradients> DecodeRowGradients(const RowGradientsView& view, uint32_t dim, bool accept_non_finite) {
+  absl::StatusOr<MessageRows> order = MessageRows::Of(view.ids, view.table_id, view.unordered);
+  if (!order.ok()) return order.status();
+  if (!view.versions.empty() && view.versions.size() != order->ids() * sizeof(uint32_t)) {
+    return Invalid(
+        absl::StrCat("versions: got ", view.versions.size(), " bytes, want 4 for each of the ", order->ids(), " ids"));
+  }
+  absl::StatusOr<ValueBuffer> values = Decode(view, order->ids(), dim);
+  if (!values.ok()) return values.status();
+  RowGradients gradients;
+  gradients.versions = MergeVersions(*order, view.versions);
+  gradients.values = order->in_order() ? *std::move(values) : Merge(*order, values->values(), dim);
+  // Checked last, because a sum may overflow.
+  if (!accept_non_finite && !Gradient(gradients.values.values()).AllFinite()) {
+    return Invalid("payload: has NaN or infinity, want finite numbers");
+  }
+  gradients.order = *std::move(order);
+  return gradients;
+}
+
+}  // namespace ballast

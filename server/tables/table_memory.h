@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "server/memory/byte_budget.h"
+#include "server/tables/page_arena.h"
+
+namespace ballast {
+
+// Owns the memory of a shard's tables, and counts it in the budget that they share with tensors. A push reserves room
+// for its new rows first, so the arena itself has no limit. Thread safety: all methods may be called from any thread.
+class TableMemory {
+ public:
+  // `budget` outlives this.
+  explicit TableMemory(ByteBudget* budget) : budget_(budget) {}
+
+  PageArena& arena() { return arena_; }
+  ByteBudget& budget() { return *budget_; }
+
+  // Counts the pages that were taken since the last call.
+  void Count() {
+    const uint64_t bytes = arena_.page_bytes();
+    absl::MutexLock lock(&mutex_);
+    if (bytes <= counted_) return;
+    // Fails if others took the memory since there was room for the rows; the next new row then finds none.
+    absl::StatusOr<ByteBudget::Reservation> more = budget_->Reserve(bytes - counted_);
+    if (!more.ok()) return;
+    held_.push_back(*std::move(more));
+    counted_ = bytes;
+  }
+
+ private:
+  ByteBudget* const budget_;
+  PageArena arena_{std::numeric_limits<uint64_t>::max()};
+  absl::Mutex mutex_;
+  std::vector<ByteBudget::Reservation> held_ ABSL_GUARDED_BY(mutex_);
+  uint64_t counted_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace ballast
