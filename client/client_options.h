@@ -11,8 +11,8 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "ballast/v1/tensor.pb.h"
-#include "client/element_copier.h"
-#include "client/encoded_elements.h"
+#include "client/elements/element_copier.h"
+#include "client/elements/encoded_elements.h"
 #include "common/rpc/credentials.h"
 #include "common/tensors/shard_map.h"
 

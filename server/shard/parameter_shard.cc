@@ -35,8 +35,7 @@ ParameterShard::ParameterShard(Options options, const Clock* clock)
       clock_(clock),
       started_(clock->Now()),
       job_(options_.rank, options_.max_state_bytes),
-      state_memory_(options_.max_state_bytes),
-      tables_(options_.rank, &state_memory_),
+      tables_(options_.rank, options_.max_state_bytes),
       changes_(options_.rank, &waits_),
       worker_waits_(options_.max_wait_bytes - options_.max_wait_bytes / kReaderShare),
       reader_waits_(options_.max_wait_bytes / kReaderShare),
@@ -53,7 +52,7 @@ absl::StatusOr<std::vector<OwnedTensor>> ParameterShard::DeclareFrom(const std::
   absl::StatusOr<ShardTables::Addition> added_tables = tables_.Check(job, tables);
   if (!added_tables.ok()) return added_tables.status();
   if (addition->tensors.empty() && added_tables->empty() && !job_.name().empty()) return tensors;
-  absl::StatusOr<ByteBudget::Reservation> memory = ReserveTensors(addition->bytes + addition->other_bytes);
+  absl::StatusOr<ByteBudget::Reservation> memory = tables_.ReserveTensors(addition->bytes + addition->other_bytes);
   if (!memory.ok()) return memory.status();
   const bool keeps_journal = changes_.journal() != nullptr || options_.open_journal;
   if (absl::Status status = job_.CheckDurability(job, options_.keeps_checkpoints, keeps_journal); !status.ok()) {
@@ -85,20 +84,9 @@ absl::StatusOr<std::vector<OwnedTensor>> ParameterShard::DeclareFrom(const std::
       return status;
     }
   }
-  tables_.Add(*std::move(added_tables));
-  tensor_memory_.push_back(*std::move(memory));
+  tables_.Add(*std::move(added_tables), *std::move(memory));
   job_.Add(job, *std::move(addition), resumption->windows);
   return tensors;
-}
-
-absl::StatusOr<ByteBudget::Reservation> ParameterShard::ReserveTensors(uint64_t bytes) {
-  if (bytes == 0) return ByteBudget::Reservation();
-  absl::StatusOr<ByteBudget::Reservation> memory = state_memory_.Reserve(bytes);
-  if (memory.ok()) return memory;
-  return WithReason(v1::ERROR_REASON_MEMORY_LIMIT,
-                    absl::FailedPreconditionError(absl::StrCat(
-                        "shard ", options_.rank, ": the tensors take ", bytes, " bytes, but of the memory limit of ",
-                        state_memory_.limit(), " bytes ", state_memory_.used(), " are in use")));
 }
 
 absl::StatusOr<ShardJournal*> ParameterShard::OpenJournal(const JobConfig& job) const {
@@ -170,7 +158,7 @@ absl::StatusOr<PushOutcome> ParameterShard::PushRows(absl::string_view job, cons
   if (!checked.ok()) return checked.status();
   std::vector<CheckedRows::Part>& parts = checked->parts;
   const auto take_turn = [&](CheckedRows::Part& part, bool ordered) {
-    part.turn = part.table->TakeTurn(push, part.gradients.order.hashes(), last_of_step, ordered);
+    part.turn = part.table->TakeTurn(push.schedule_position, part.gradients.order.hashes(), last_of_step, ordered);
   };
   const absl::StatusOr<PushOutcome> outcome = changes_.Push(
       *source, push.sequence,

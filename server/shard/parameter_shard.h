@@ -65,8 +65,8 @@ struct ShardStatus : DeclaredJob::Summary {
 };
 
 // Owns one shard of a job: what the job declared, the order of its changes and its waiting pulls. Invariant: a push is
-// applied once, whole or not at all. Deliberately knows neither the wire format nor other shards. Thread safety: all
-// methods may be called from any thread.
+// applied once, whole or not at all. Deliberately knows neither the wire format nor other shards. Size: one method per
+// call, and most pass on to what they guard. Thread safety: all methods may be called from any thread.
 class ParameterShard {
  public:
   struct Options {
@@ -207,8 +207,6 @@ class ParameterShard {
     Histogram staleness, wait_microseconds;
   };
 
-  // FAILED_PRECONDITION if tables have left too little of the memory.
-  absl::StatusOr<ByteBudget::Reservation> ReserveTensors(uint64_t bytes);
   // Opens the journal that the job's durability needs; null if it needs none.
   absl::StatusOr<ShardJournal*> OpenJournal(const JobConfig& job) const;
   // Adds the waits that this push completes to `released`.
@@ -228,9 +226,6 @@ class ParameterShard {
   std::atomic<bool> may_have_lost_{false};
   Counts counts_;
   DeclaredJob job_;
-  // Memory of weights, slots and rows, and the part of it that tensors have.
-  ByteBudget state_memory_;
-  std::vector<ByteBudget::Reservation> tensor_memory_ ABSL_GUARDED_BY(declaring_);
   ShardTables tables_;
   ChangeSequencer changes_;
   // Memory of waiting pulls: by members that may push, and by readers.

@@ -18,7 +18,7 @@ struct PushOutcome {
   uint32_t dropped = 0;
   uint64_t max_staleness = 0;
   float learning_rate = 0;
-  // Of a push of rows: see ballast.v1.RowsOutcome.
+  // Results of a push of rows: see ballast.v1.RowsOutcome.
   uint64_t created = 0;
   uint64_t orphaned = 0;
   bool duplicate = false;

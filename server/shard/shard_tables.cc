@@ -21,10 +21,10 @@ absl::Status CheckJob(const JobConfig& job, const v1::TableSpec& spec) {
     return Invalid(absl::StrCat(table, "got policy ", job.policy.ShortDebugString(),
                                 ", want async without delay compensation, the only one that tables have yet"));
   }
-  if (job.durability.mode() != v1::Durability::NONE && job.durability.mode() != v1::Durability::WAL &&
-      job.durability.mode() != v1::Durability::WAL_SYNC) {
+  // Snapshots have no rows yet, without which a log could not be shortened.
+  if (job.durability.mode() != v1::Durability::NONE) {
     return Invalid(absl::StrCat(table, "got durability ", v1::Durability::Mode_Name(job.durability.mode()),
-                                ", want NONE, WAL or WAL_SYNC, the only ones that tables have yet"));
+                                ", want NONE, the only one that tables have yet"));
   }
   return absl::OkStatus();
 }
@@ -58,8 +58,19 @@ absl::StatusOr<ShardTables::Addition> ShardTables::Check(const JobConfig& job,
   return addition;
 }
 
-void ShardTables::Add(Addition addition) {
+absl::StatusOr<ByteBudget::Reservation> ShardTables::ReserveTensors(uint64_t bytes) {
+  if (bytes == 0) return ByteBudget::Reservation();
+  absl::StatusOr<ByteBudget::Reservation> memory = budget_.Reserve(bytes);
+  if (memory.ok()) return memory;
+  return WithReason(v1::ERROR_REASON_MEMORY_LIMIT,
+                    absl::FailedPreconditionError(absl::StrCat("shard ", shard_, ": the tensors take ", bytes,
+                                                               " bytes, but of the memory limit of ", budget_.limit(),
+                                                               " bytes ", budget_.used(), " are in use")));
+}
+
+void ShardTables::Add(Addition addition, ByteBudget::Reservation tensors) {
   absl::MutexLock lock(&mutex_);
+  tensors_.push_back(std::move(tensors));
   for (std::unique_ptr<Table>& table : addition) {
     const uint32_t id = table->spec().id();
     tables_[id] = std::move(table);

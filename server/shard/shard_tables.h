@@ -37,15 +37,19 @@ struct CheckedRows {
 // from any thread.
 class ShardTables {
  public:
-  // `shard` is used in messages. Rows use what `budget` has left; it outlives this.
-  ShardTables(uint32_t shard, ByteBudget* budget) : shard_(shard), memory_(budget) {}
+  // `shard` is used in messages. `max_bytes`: limit on the memory of rows and tensors together.
+  ShardTables(uint32_t shard, uint64_t max_bytes) : shard_(shard), budget_(max_bytes), memory_(&budget_) {}
+
+  // Reserves memory for tensors. FAILED_PRECONDITION if rows have left too little.
+  absl::StatusOr<ByteBudget::Reservation> ReserveTensors(uint64_t bytes);
 
   using Addition = std::vector<std::unique_ptr<Table>>;
   // Makes the tables that are new. INVALID_ARGUMENT for an invalid declaration, or a policy or durability that tables
   // do not have; FAILED_PRECONDITION for one that differs from an earlier one.
   absl::StatusOr<Addition> Check(const JobConfig& job, absl::Span<const OwnedTable> tables) const;
-  // Adds what the last Check since the last Add returned.
-  void Add(Addition addition);
+  // Adds what the last Check since the last Add returned. `tensors`: memory of the tensors that were declared with
+  // them.
+  void Add(Addition addition, ByteBudget::Reservation tensors);
 
   // NOT_FOUND for a table that is not declared.
   absl::StatusOr<Table*> Find(uint32_t id) const;
@@ -62,10 +66,12 @@ class ShardTables {
                                               bool accept_non_finite) const;
 
   const uint32_t shard_;
+  ByteBudget budget_;
   // Mutable, because it guards itself.
   mutable TableMemory memory_;
   mutable absl::Mutex mutex_;
   std::map<uint32_t, std::unique_ptr<Table>> tables_ ABSL_GUARDED_BY(mutex_);
+  std::vector<ByteBudget::Reservation> tensors_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace ballast

@@ -27,7 +27,7 @@ struct RowGradientsView {
 struct RowGradients {
   MessageRows order;
   ValueBuffer values;
-  // As pulled; the oldest, of a row that the message has more than once. Empty: staleness is not counted.
+  // Versions as pulled: the oldest, of a row that the message has more than once. Empty: staleness is not counted.
   std::vector<uint32_t> versions;
 };
 

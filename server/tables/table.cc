@@ -112,10 +112,10 @@ absl::StatusOr<ByteBudget::Reservation> Table::MakeRoom(absl::Span<const uint64_
                     {{"tensor", spec().name()}});
 }
 
-Table::Turn Table::TakeTurn(const PushTicket& push, absl::Span<const uint64_t> hashes, bool last_of_step,
+Table::Turn Table::TakeTurn(std::optional<double> position, absl::Span<const uint64_t> hashes, bool last_of_step,
                             bool ordered) {
   absl::MutexLock lock(&mutex_);
-  position_ = std::max(position_, push.schedule_position);
+  position_ = std::max(position_, position);
   Turn turn;
   turn.clock = clock_;
   turn.learning_rate = optimizer_->LearningRate(clock_ + 1, position_);

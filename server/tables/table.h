@@ -16,7 +16,6 @@
 #include "ballast/v1/table.pb.h"
 #include "common/tables/row_hash.h"
 #include "server/memory/byte_budget.h"
-#include "server/policies/slice_policy.h"
 #include "server/tables/row_gradients.h"
 #include "server/tables/row_initializer.h"
 #include "server/tables/sparse_table.h"
@@ -64,8 +63,9 @@ class Table {
     // See SparseTable::ReserveOrder; empty if changes are not ordered.
     std::vector<uint64_t> places;
   };
-  // Takes the next turn. Turns of `ordered` changes must be taken in the order of their records, and each must be used.
-  Turn TakeTurn(const PushTicket& push, absl::Span<const uint64_t> hashes, bool last_of_step, bool ordered);
+  // Takes the next turn, for a push at that position in the job (PushHeader.schedule_position). Turns of `ordered`
+  // changes must be taken in the order of their records, and each must be used.
+  Turn TakeTurn(std::optional<double> position, absl::Span<const uint64_t> hashes, bool last_of_step, bool ordered);
 
   // Applies gradients, all of whose rows the shard owns.
   BatchOutcome Apply(const RowGradients& gradients, const Turn& turn);

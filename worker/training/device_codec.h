@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "ballast/v1/tensor.pb.h"
-#include "client/encoded_elements.h"
+#include "client/elements/encoded_elements.h"
 #include "common/trace/timeline_recorder.h"
 #include "worker/model/trainable_model.h"
 

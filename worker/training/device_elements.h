@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
-#include "client/element_copier.h"
+#include "client/elements/element_copier.h"
 #include "common/trace/timeline_recorder.h"
 #include "worker/model/trainable_model.h"
 
