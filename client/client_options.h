@@ -54,8 +54,9 @@ struct ClientOptions {
   // Encoding of gradients and values in transit.
   v1::Codec codec;
 
-  // Connections per shard, and messages in flight per shard, counted separately for pushes and for pulls. The defaults
-  // saturate the loopback; see docs/results/README.md.
+  // Connections per shard, and messages in flight per shard, counted separately for those that may wait there for other
+  // workers (pulls and push-pulls of tensors) and for all others. The defaults saturate the loopback; see
+  // docs/results/README.md.
   uint32_t channels_per_shard = 2;
   uint32_t messages_in_flight = 8;
   // Sends large messages to a shard on the same machine through shared memory, if the shard has room for it.
