@@ -93,18 +93,18 @@ uint64_t Table::BytesOfNewRow() const {
 absl::StatusOr<ByteBudget::Reservation> Table::MakeRoom(absl::Span<const uint64_t> hashes) const {
   if (hashes.empty()) return ByteBudget::Reservation();
   ByteBudget& budget = memory_->budget();
-  const auto reserve = [&](uint64_t rows) -> absl::StatusOr<ByteBudget::Reservation> {
+  // Null if there is no room. A budget of which nothing is in use would give out any number.
+  const auto reserve = [&](uint64_t rows) -> std::optional<ByteBudget::Reservation> {
     const uint64_t bytes = rows * BytesOfNewRow();
-    // A budget of which nothing is in use gives out any number.
-    return bytes <= budget.limit() ? budget.Reserve(bytes) : absl::ResourceExhaustedError("");
+    if (bytes > budget.limit()) return std::nullopt;
+    absl::StatusOr<ByteBudget::Reservation> room = budget.Reserve(bytes);
+    return room.ok() ? std::optional(*std::move(room)) : std::nullopt;
   };
   // While there is memory for all of them, it does not matter which exist.
-  absl::StatusOr<ByteBudget::Reservation> room = reserve(hashes.size());
-  if (room.ok()) return room;
+  if (auto room = reserve(hashes.size())) return *std::move(room);
   const uint64_t missing = rows_.CountMissing(hashes);
   if (missing == 0) return ByteBudget::Reservation();
-  room = reserve(missing);
-  if (room.ok()) return room;
+  if (auto room = reserve(missing)) return *std::move(room);
   return WithReason(v1::ERROR_REASON_TABLE_MEMORY,
                     absl::ResourceExhaustedError(
                         absl::StrCat(missing, " of ", hashes.size(), " rows would begin, but of the memory limit of ",
