@@ -23,9 +23,11 @@ constexpr uint32_t kMaxNotOwner = 6;
 bool IsTransient(const grpc::Status& status, uint32_t failures) {
   switch (status.error_code()) {
     case grpc::StatusCode::UNAVAILABLE:
-    case grpc::StatusCode::RESOURCE_EXHAUSTED:
     case grpc::StatusCode::CANCELLED:
       return true;
+    case grpc::StatusCode::RESOURCE_EXHAUSTED:
+      // A table's memory does not become free by waiting.
+      return ReasonOf(FromGrpcStatus(status)) != v1::ERROR_REASON_TABLE_MEMORY;
     case grpc::StatusCode::FAILED_PRECONDITION:
       return failures < kMaxNotOwner && ReasonOf(FromGrpcStatus(status)) == v1::ERROR_REASON_NOT_OWNER;
     default:

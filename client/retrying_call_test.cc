@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "client/future.h"
+#include "common/rpc/grpc_status.h"
+#include "common/status/error_reason.h"
 #include "gtest/gtest.h"
 
 namespace ballast {
@@ -65,6 +67,11 @@ class RetryingCallTest : public testing::Test {
 TEST_F(RetryingCallTest, TriesAgainWhileUnavailableOrExhausted) {
   const auto end = Start({{grpc::UNAVAILABLE, "starting"}, {grpc::RESOURCE_EXHAUSTED, "busy"}, {}});
   ExpectEnd(end, absl::StatusCode::kOk, "", 3);
+}
+
+TEST_F(RetryingCallTest, ATableWithoutMemoryIsFinal) {
+  const absl::Status full = WithReason(v1::ERROR_REASON_TABLE_MEMORY, absl::ResourceExhaustedError("no room"));
+  ExpectEnd(Start({ToGrpcStatus(full)}), absl::StatusCode::kResourceExhausted, "no room", 1);
 }
 
 TEST_F(RetryingCallTest, RefusalIsFinal) {

@@ -33,7 +33,7 @@ grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const abs
 }
 
 absl::Status WithRetryDelay(const absl::Status& status, grpc::CallbackServerContext& context) {
-  if (!absl::IsResourceExhausted(status)) return status;
+  if (!absl::IsResourceExhausted(status) || ReasonOf(status) == v1::ERROR_REASON_TABLE_MEMORY) return status;
   std::string delay = SubjectOf(status, "retry_delay_ms");
   if (delay.empty()) delay = kRetryDelay;
   context.AddTrailingMetadata("retry-delay-ms", delay);
