@@ -10,7 +10,7 @@
 #include "common/storage/checkpoint_folder.h"
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/coordinator_store.h"
-#include "server/durability/shard_checkpoint.h"
+#include "server/durability/checkpoint_source.h"
 #include "server/rpc/coordinator_service.h"
 #include "server/rpc/port/access_guard.h"
 #include "server/server_options.h"

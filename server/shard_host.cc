@@ -166,11 +166,11 @@ ParameterShard::Options ShardHost::ShardOptions() {
   }
   options.keeps_checkpoints = !options_.checkpoint_dir.empty();
   options.resume_from = options_.resume;
-  options.load_checkpoint = [](const std::string& path, const JobConfig& job,
-                               absl::Span<const OwnedTensor> tensors) -> absl::StatusOr<Resumption> {
+  options.load_checkpoint = [](const std::string& path, const JobConfig& job, absl::Span<const OwnedTensor> tensors,
+                               absl::Span<const std::unique_ptr<Table>> tables) -> absl::StatusOr<Resumption> {
     const absl::StatusOr<CheckpointSource> source = CheckpointSource::Open(path);
     if (!source.ok()) return source.status();
-    return source->Load(job, tensors);
+    return source->Load(job, tensors, tables);
   };
   return options;
 }

@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "common/security/tokens.h"
 #include "common/storage/checkpoint_folder.h"
+#include "server/durability/checkpoint_source.h"
 #include "server/durability/shard_checkpoint.h"
 #include "server/durability/shard_store.h"
 #include "server/replication/shard_stream.h"

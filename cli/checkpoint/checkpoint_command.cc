@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -95,9 +96,9 @@ absl::Status ReadSnapshot(const std::string& path, std::optional<uint32_t>& shar
   if (!reader.ok()) return reader.status();
   shard = (*reader)->header().shard();
   while (true) {
-    const absl::StatusOr<std::optional<SnapshotReader::SliceRecord>> slice = (*reader)->Next();
-    if (!slice.ok()) return slice.status();
-    if (!slice->has_value()) return absl::OkStatus();
+    const absl::StatusOr<std::optional<SnapshotPart>> part = (*reader)->Next();
+    if (!part.ok()) return part.status();
+    if (!part->has_value()) return absl::OkStatus();
   }
 }
 
@@ -181,8 +182,7 @@ absl::Status ReadAll(
   for (const PlacedTensor& tensor : map.tensors()) {
     for (const PlacedSlice& slice : tensor.slices) found[{tensor.spec.id(), slice.index}] = false;
   }
-  const auto take_slice = [&](const internal::v1::SnapshotHeader&,
-                              const SnapshotReader::SliceRecord& slice) -> absl::Status {
+  const auto take_slice = [&](const SnapshotSlice& slice) -> absl::Status {
     const uint32_t id = slice.state.tensor_id(), index = slice.state.slice_index();
     const PlacedTensor* const tensor = map.Find(id);
     const bool fits = tensor != nullptr && index < tensor->slices.size() && !slice.arrays.empty() &&
@@ -196,7 +196,12 @@ absl::Status ReadAll(
     return absl::OkStatus();
   };
   for (const internal::v1::CheckpointManifest::File& file : manifest.files()) {
-    if (absl::Status status = ReadSlices(path, file, take_slice); !status.ok()) return status;
+    const absl::Status read =
+        ReadCheckpointFile(path, file, [&](const internal::v1::SnapshotHeader&, SnapshotPart part) {
+          const auto* const slice = std::get_if<SnapshotSlice>(&part);
+          return slice == nullptr ? absl::OkStatus() : take_slice(*slice);
+        });
+    if (!read.ok()) return read;
   }
   for (const auto& [key, there] : found) {
     if (there) continue;

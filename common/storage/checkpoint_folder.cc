@@ -97,7 +97,7 @@ absl::Status CheckpointFolder::Commit(internal::v1::CheckpointManifest manifest)
   const std::string path = ManifestPath(manifest.id());
   const std::string partial = absl::StrCat(path, ".partial");
   if (absl::Status status = files_.Remove(partial); !status.ok()) return status;
-  manifest.set_format(kStorageFormat);
+  manifest.set_format(manifest.map().tables().empty() ? kStorageFormatWithoutTables : kStorageFormat);
   absl::StatusOr<std::unique_ptr<RecordWriter>> writer = RecordWriter::Create(&files_, partial, 1);
   if (!writer.ok()) return writer.status();
   absl::Status status = (*writer)->Append({FrameMessage(manifest)}, 0);
@@ -200,18 +200,18 @@ absl::Status CheckFile(const std::string& path, const internal::v1::CheckpointMa
       absl::StrFormat("%s: is damaged: got checksum %016x, want %016x", path, digest->checksum, file.checksum()));
 }
 
-absl::Status ReadSlices(
+absl::Status ReadCheckpointFile(
     const std::string& manifest_path, const internal::v1::CheckpointManifest::File& file,
-    absl::FunctionRef<absl::Status(const internal::v1::SnapshotHeader&, const SnapshotReader::SliceRecord&)> take) {
+    absl::FunctionRef<absl::Status(const internal::v1::SnapshotHeader&, SnapshotPart part)> take) {
   const std::string path = CheckpointFilePath(manifest_path, file);
   if (absl::Status status = CheckFile(path, file); !status.ok()) return status;
   const absl::StatusOr<std::unique_ptr<SnapshotReader>> reader = SnapshotReader::Open(path);
   if (!reader.ok()) return reader.status();
   while (true) {
-    const absl::StatusOr<std::optional<SnapshotReader::SliceRecord>> slice = (*reader)->Next();
-    if (!slice.ok()) return slice.status();
-    if (!slice->has_value()) return absl::OkStatus();
-    if (absl::Status status = take((*reader)->header(), **slice); !status.ok()) return status;
+    absl::StatusOr<std::optional<SnapshotPart>> part = (*reader)->Next();
+    if (!part.ok()) return part.status();
+    if (!part->has_value()) return absl::OkStatus();
+    if (absl::Status status = take((*reader)->header(), **std::move(part)); !status.ok()) return status;
   }
 }
 

@@ -76,9 +76,9 @@ absl::StatusOr<FileDigest> DigestFile(const std::string& path);
 // Checks a file against the manifest: DATA_LOSS, with got and want, if they differ.
 absl::Status CheckFile(const std::string& path, const internal::v1::CheckpointManifest::File& file);
 
-// Checks one file of a checkpoint and passes its slices in order to the callback, until it returns an error.
-absl::Status ReadSlices(
+// Checks one file of a checkpoint and passes its parts in order to the callback, until it returns an error.
+absl::Status ReadCheckpointFile(
     const std::string& manifest_path, const internal::v1::CheckpointManifest::File& file,
-    absl::FunctionRef<absl::Status(const internal::v1::SnapshotHeader&, const SnapshotReader::SliceRecord&)> take);
+    absl::FunctionRef<absl::Status(const internal::v1::SnapshotHeader&, SnapshotPart part)> take);
 
 }  // namespace ballast

@@ -25,6 +25,18 @@ std::string FrameGradient(internal::v1::HeldGradient gradient, absl::Span<const 
   return FrameMessage(record);
 }
 
+std::string FrameTable(internal::v1::TableState table) {
+  internal::v1::SnapshotRecord record;
+  *record.mutable_table() = std::move(table);
+  return FrameMessage(record);
+}
+
+std::string FrameRows(internal::v1::RowsState rows) {
+  internal::v1::SnapshotRecord record;
+  *record.mutable_rows() = std::move(rows);
+  return FrameMessage(record);
+}
+
 absl::StatusOr<SnapshotParser::Kind> SnapshotParser::Take(internal::v1::SnapshotRecord& record,
                                                           absl::string_view behind) {
   ++read_;
@@ -46,8 +58,14 @@ absl::StatusOr<SnapshotParser::Kind> SnapshotParser::Take(internal::v1::Snapshot
     if (record.end().records() == read_ - 1) return Kind::kEnd;
     return absl::DataLossError(absl::StrCat("got ", read_ - 1, " records, want ", record.end().records()));
   }
-  if (!record.has_slice()) return absl::DataLossError(absl::StrCat("record ", read_, " is not a slice"));
-  return TakeSliceRecord(std::move(*record.mutable_slice()), behind);
+  if (record.has_rows()) return TakeRows(std::move(*record.mutable_rows()), behind);
+  if (record.has_table()) {
+    table_ = record.table().table_id();
+    part_ = std::move(*record.mutable_table());
+    return Kind::kPart;
+  }
+  if (record.has_slice()) return TakeSliceRecord(std::move(*record.mutable_slice()), behind);
+  return absl::DataLossError(absl::StrCat("record ", read_, " is not a slice, a table or rows"));
 }
 
 absl::StatusOr<SnapshotParser::Kind> SnapshotParser::TakeSliceRecord(internal::v1::SliceState state,
@@ -64,7 +82,7 @@ absl::StatusOr<SnapshotParser::Kind> SnapshotParser::TakeSliceRecord(internal::v
     std::memcpy(array.data(), behind.data() + i * elements * sizeof(float), elements * sizeof(float));
   }
   wanted_ = slice_.state.held_gradients();
-  return wanted_ == 0 ? Kind::kSlice : Kind::kPart;
+  return EndSlice();
 }
 
 absl::StatusOr<SnapshotParser::Kind> SnapshotParser::TakeGradient(internal::v1::HeldGradient about,
@@ -78,7 +96,34 @@ absl::StatusOr<SnapshotParser::Kind> SnapshotParser::TakeGradient(internal::v1::
   // memcpy needs valid pointers even for 0 bytes.
   if (!values.empty()) std::memcpy(values.data(), behind.data(), behind.size());
   slice_.gradients.push_back({std::move(about), std::move(values)});
-  return --wanted_ == 0 ? Kind::kSlice : Kind::kPart;
+  --wanted_;
+  return EndSlice();
+}
+
+SnapshotParser::Kind SnapshotParser::EndSlice() {
+  if (wanted_ > 0) return Kind::kUnfinished;
+  part_ = std::move(slice_);
+  return Kind::kPart;
+}
+
+absl::StatusOr<SnapshotParser::Kind> SnapshotParser::TakeRows(internal::v1::RowsState about, absl::string_view behind) {
+  if (table_ != about.table_id()) {
+    return absl::DataLossError(
+        absl::StrCat("record ", read_, " has rows of table ", about.table_id(), ", which is not the table before it"));
+  }
+  const uint64_t rows = about.rows(), row_bytes = about.row_bytes();
+  // Compared in this order so that the product cannot overflow: all factors are bounded by the bytes present.
+  if (rows > behind.size() || row_bytes > behind.size() || rows * (sizeof(uint64_t) + row_bytes) != behind.size()) {
+    return absl::DataLossError(absl::StrCat("record ", read_, ": got ", behind.size(), " bytes after it, want ", rows,
+                                            " rows of ", sizeof(uint64_t) + row_bytes, " bytes"));
+  }
+  SnapshotRows taken;
+  taken.hashes.resize(rows);
+  if (rows > 0) std::memcpy(taken.hashes.data(), behind.data(), rows * sizeof(uint64_t));
+  taken.images = std::string(behind.substr(rows * sizeof(uint64_t)));
+  taken.about = std::move(about);
+  part_ = std::move(taken);
+  return Kind::kPart;
 }
 
 absl::StatusOr<std::unique_ptr<SnapshotWriter>> SnapshotWriter::Create(FileSystem* files, const std::string& path,
@@ -86,7 +131,7 @@ absl::StatusOr<std::unique_ptr<SnapshotWriter>> SnapshotWriter::Create(FileSyste
   absl::StatusOr<std::unique_ptr<RecordWriter>> records = RecordWriter::Create(files, path, 1);
   if (!records.ok()) return records.status();
   internal::v1::SnapshotRecord record;
-  header.set_format(kStorageFormat);
+  header.set_format(header.declaration().tables().empty() ? kStorageFormatWithoutTables : kStorageFormat);
   *record.mutable_header() = std::move(header);
   if (absl::Status status = (*records)->Append({FrameMessage(record)}, 0); !status.ok()) return status;
   return std::unique_ptr<SnapshotWriter>(new SnapshotWriter(*std::move(records)));
@@ -97,6 +142,12 @@ absl::Status SnapshotWriter::Add(absl::string_view frame, absl::Span<const absl:
   for (absl::Span<const float> array : behind) {
     parts.emplace_back(reinterpret_cast<const char*>(array.data()), array.size() * sizeof(float));
   }
+  return records_->Append(parts, 0);
+}
+
+absl::Status SnapshotWriter::Add(absl::string_view frame, absl::Span<const absl::string_view> behind) {
+  std::vector<absl::string_view> parts = {frame};
+  parts.insert(parts.end(), behind.begin(), behind.end());
   return records_->Append(parts, 0);
 }
 
@@ -132,11 +183,11 @@ absl::StatusOr<SnapshotParser::Kind> SnapshotReader::ReadRecord() {
   return Annotate(kind.status(), absl::StrCat(path_, ": record at offset ", (*record)->offset));
 }
 
-absl::StatusOr<std::optional<SnapshotReader::SliceRecord>> SnapshotReader::Next() {
+absl::StatusOr<std::optional<SnapshotPart>> SnapshotReader::Next() {
   absl::StatusOr<SnapshotParser::Kind> kind = ReadRecord();
-  while (kind.ok() && *kind == SnapshotParser::Kind::kPart) kind = ReadRecord();
+  while (kind.ok() && *kind == SnapshotParser::Kind::kUnfinished) kind = ReadRecord();
   if (!kind.ok()) return kind.status();
-  if (*kind == SnapshotParser::Kind::kSlice) return parser_.TakeSlice();
+  if (*kind == SnapshotParser::Kind::kPart) return parser_.TakePart();
   const absl::StatusOr<std::optional<RecordReader::Record>> more = records_->Next();
   if (!more.ok()) return more.status();
   if (!more->has_value() && !records_->torn()) return std::nullopt;

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -18,8 +19,10 @@
 
 namespace ballast {
 
-// Format of the snapshots and manifests that this program writes; it also reads older ones.
-inline constexpr uint32_t kStorageFormat = 2;
+// Newest format of the snapshots and manifests that this program writes and reads. Without tables it writes the one
+// before, which earlier releases read.
+inline constexpr uint32_t kStorageFormat = 3;
+inline constexpr uint32_t kStorageFormatWithoutTables = 2;
 
 // A slice of a snapshot: its arrays and the gradients that it buffers.
 struct SnapshotSlice {
@@ -32,6 +35,17 @@ struct SnapshotSlice {
   std::vector<Gradient> gradients;
 };
 
+// Rows of a table in a snapshot.
+struct SnapshotRows {
+  internal::v1::RowsState about;
+  std::vector<uint64_t> hashes;
+  // about.row_bytes() each.
+  std::string images;
+};
+
+// What a snapshot has between its header and its end.
+using SnapshotPart = std::variant<SnapshotSlice, internal::v1::TableState, SnapshotRows>;
+
 // Returns the framed message of a slice's record, with the numbers of elements and of arrays set; the arrays have
 // equal lengths and are written after it. Records of `slice.held_gradients` gradients follow.
 std::string FrameSlice(internal::v1::SliceState slice, absl::Span<const absl::Span<const float>> arrays);
@@ -39,40 +53,53 @@ std::string FrameSlice(internal::v1::SliceState slice, absl::Span<const absl::Sp
 // Returns the framed message of a held gradient's record, with the number of elements set; they are written after it.
 std::string FrameGradient(internal::v1::HeldGradient gradient, absl::Span<const float> values);
 
-// Parses a snapshot's records in order, from any source: a header, slices each followed by its gradients, an end.
+// Return the framed messages of the records of a table and of its rows; the rows' hashes and images are written after
+// it.
+std::string FrameTable(internal::v1::TableState table);
+std::string FrameRows(internal::v1::RowsState rows);
+
+// Parses a snapshot's records in order, from any source: a header, slices each followed by its gradients, tables each
+// followed by its rows, an end.
 // DATA_LOSS for a record out of order, FAILED_PRECONDITION for a newer format. Thread safety: none.
 class SnapshotParser {
  public:
-  // kPart: a slice whose gradients have not all arrived.
-  enum class Kind { kHeader, kPart, kSlice, kEnd };
+  // kUnfinished: a slice whose gradients have not all arrived.
+  enum class Kind { kHeader, kUnfinished, kPart, kEnd };
 
   // Moves out of `record`; `behind` are the bytes after its message.
   absl::StatusOr<Kind> Take(internal::v1::SnapshotRecord& record, absl::string_view behind);
 
-  // Valid once a record of that kind was taken; TakeSlice returns the last slice.
+  // Valid once a record of that kind was taken; TakePart returns the last part.
   const internal::v1::SnapshotHeader& header() const { return header_; }
-  SnapshotSlice TakeSlice() { return std::move(slice_); }
+  SnapshotPart TakePart() { return std::move(part_); }
 
  private:
   absl::StatusOr<Kind> TakeSliceRecord(internal::v1::SliceState state, absl::string_view behind);
   absl::StatusOr<Kind> TakeGradient(internal::v1::HeldGradient about, absl::string_view behind);
+  Kind EndSlice();
+  absl::StatusOr<Kind> TakeRows(internal::v1::RowsState about, absl::string_view behind);
 
   uint64_t read_ = 0;
-  // Number of gradients of the slice that have not arrived yet.
-  uint64_t wanted_ = 0;
   internal::v1::SnapshotHeader header_;
+  // The last slice, and the number of its gradients that have not arrived yet.
   SnapshotSlice slice_;
+  uint64_t wanted_ = 0;
+  // The last table.
+  std::optional<uint32_t> table_;
+  SnapshotPart part_;
 };
 
-// Writes a shard's snapshot: a header, its slices, an end. Without the end the file is invalid. Thread safety: none.
+// Writes a shard's snapshot: a header, its slices and tables, an end. Without the end the file is invalid. Thread
+// safety: none.
 class SnapshotWriter {
  public:
   // Sets the header's format. ALREADY_EXISTS if the file exists.
   static absl::StatusOr<std::unique_ptr<SnapshotWriter>> Create(FileSystem* files, const std::string& path,
                                                                 internal::v1::SnapshotHeader header);
 
-  // Adds the record of a slice or gradient: its framed message and the arrays after it.
+  // Adds a record: its framed message and the arrays, or bytes, after it.
   absl::Status Add(absl::string_view frame, absl::Span<const absl::Span<const float>> behind);
+  absl::Status Add(absl::string_view frame, absl::Span<const absl::string_view> behind);
 
   // Writes the end and syncs.
   absl::Status Finish();
@@ -88,15 +115,13 @@ class SnapshotWriter {
 // Reads a snapshot; any damaged or missing part is DATA_LOSS with file and offset. Thread safety: none.
 class SnapshotReader {
  public:
-  using SliceRecord = SnapshotSlice;
-
   // FAILED_PRECONDITION for a newer format.
   static absl::StatusOr<std::unique_ptr<SnapshotReader>> Open(const std::string& path);
 
   const internal::v1::SnapshotHeader& header() const { return parser_.header(); }
 
-  // Returns the next slice; nullopt once the end was read and nothing follows it.
-  absl::StatusOr<std::optional<SliceRecord>> Next();
+  // Returns the next part; nullopt once the end was read and nothing follows it.
+  absl::StatusOr<std::optional<SnapshotPart>> Next();
 
  private:
   SnapshotReader(std::unique_ptr<RecordReader> records, std::string path)

@@ -11,6 +11,7 @@
 #include "common/storage/testing/slow_file_system.h"
 #include "common/tensors/shard_map.h"
 #include "gtest/gtest.h"
+#include "server/durability/checkpoint_source.h"
 #include "server/durability/shard_checkpoint.h"
 #include "server/durability/shard_snapshot.h"
 #include "server/durability/shard_store_fixture.h"
@@ -32,10 +33,10 @@ ParameterShard::Options ShardOptions(uint32_t rank, const std::string& resume_fr
   return {.rank = rank,
           .keeps_checkpoints = true,
           .resume_from = resume_from,
-          .load_checkpoint = [](const std::string& path, const JobConfig& job,
-                                absl::Span<const OwnedTensor> tensors) -> absl::StatusOr<Resumption> {
+          .load_checkpoint = [](const std::string& path, const JobConfig& job, absl::Span<const OwnedTensor> tensors,
+                                absl::Span<const std::unique_ptr<Table>> tables) -> absl::StatusOr<Resumption> {
             const auto source = CheckpointSource::Open(path);
-            return source.ok() ? source->Load(job, tensors) : source.status();
+            return source.ok() ? source->Load(job, tensors, tables) : source.status();
           }};
 }
 

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <iostream>
 #include <memory>
+#include <variant>
 #include <vector>
 
 #include "absl/time/clock.h"
@@ -58,7 +59,7 @@ TEST(HeldGradientsTest, OfAFullSliceAndSixHundredWorkersComeBackToTheBit) {
     ShardState capture = ToCapture((*reader)->header());
     auto slice = (*reader)->Next();
     ASSERT_THAT(slice, IsOk());
-    capture.slices.push_back(ToSliceEntry(**std::move(slice)));
+    capture.slices.push_back(ToSliceEntry(std::get<SnapshotSlice>(**std::move(slice))));
     ASSERT_THAT(shard.Restore(std::move(capture)), IsOk());
   }
   std::filesystem::remove(path);

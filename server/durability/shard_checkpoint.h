@@ -5,41 +5,15 @@
 #include <optional>
 #include <string>
 #include <thread>
-#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/types/span.h"
-#include "ballast/internal/v1/checkpoint.pb.h"
 #include "common/storage/checkpoint_folder.h"
 #include "common/storage/file_system.h"
 #include "server/shard/shard_state.h"
 
 namespace ballast {
-
-// Owns an open checkpoint from which a job resumes. Its slices depend only on the tensors, so any number of servers
-// can share them.
-// Thread safety: all methods may be called from any thread.
-class CheckpointSource {
- public:
-  // NOT_FOUND, DATA_LOSS if the manifest is damaged, FAILED_PRECONDITION for a newer format.
-  static absl::StatusOr<CheckpointSource> Open(std::string manifest_path);
-
-  const internal::v1::CheckpointManifest& manifest() const { return manifest_; }
-  const std::string& path() const { return path_; }
-
-  // Returns the state of the tensors' slices, in any order. FAILED_PRECONDITION if the checkpoint has another mode or
-  // another model (with the first tensor that differs); DATA_LOSS if one of its files is damaged.
-  absl::StatusOr<Resumption> Load(const JobConfig& job, absl::Span<const OwnedTensor> tensors) const;
-
- private:
-  CheckpointSource(std::string path, internal::v1::CheckpointManifest manifest)
-      : path_(std::move(path)), manifest_(std::move(manifest)) {}
-
-  std::string path_;
-  internal::v1::CheckpointManifest manifest_;
-};
 
 // Owns a thread that writes a shard's part of checkpoints, one at a time, while the shard keeps working. Invariant:
 // it holds at most two captured shards, the one being written and the newest one waiting. Thread safety: all methods

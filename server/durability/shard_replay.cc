@@ -49,13 +49,13 @@ absl::Status ApplyPush(ParameterShard& shard, const internal::v1::LoggedPush& pu
   return shard.Push(shard.job_name(), DecodeTicket(push), gradients).status();
 }
 
-absl::Status ApplyRows(ParameterShard& shard, const internal::v1::LoggedRows& rows, absl::string_view payloads) {
-  const auto take = [&](size_t bytes) {
+std::vector<RowGradientsView> ViewRows(const internal::v1::LoggedRows& rows, absl::string_view payloads,
+                                       std::vector<absl::string_view>& pieces) {
+  const auto take = [&](uint64_t bytes) {
     const absl::string_view taken = payloads.substr(0, bytes);
     payloads.remove_prefix(taken.size());
     return taken;
   };
-  std::vector<absl::string_view> pieces;
   pieces.reserve(rows.tables_size());
   std::vector<RowGradientsView> views;
   for (const internal::v1::LoggedRows::Table& table : rows.tables()) {
@@ -68,6 +68,12 @@ absl::Status ApplyRows(ParameterShard& shard, const internal::v1::LoggedRows& ro
     pieces.push_back(take(table.bytes()));
     view.payload = {&pieces.back(), pieces.back().empty() ? size_t{0} : size_t{1}};
   }
+  return views;
+}
+
+absl::Status ApplyRows(ParameterShard& shard, const internal::v1::LoggedRows& rows, absl::string_view payloads) {
+  std::vector<absl::string_view> pieces;
+  const std::vector<RowGradientsView> views = ViewRows(rows, payloads, pieces);
   return shard.PushRows(shard.job_name(), DecodeTicket(rows), rows.last_of_step(), views).status();
 }
 
@@ -120,10 +126,15 @@ absl::Status ApplyChange(ShardBuilder& shard, uint64_t position, const internal:
                          absl::string_view behind) {
   switch (change.kind_case()) {
     case internal::v1::ShardRecord::kDeclaration:
-      return shard.Declare(DecodeTensors(change.declaration()));
+      return shard.Declare(DecodeTensors(change.declaration()), DecodeTables(change.declaration()));
     case internal::v1::ShardRecord::kPush: {
       std::vector<absl::string_view> pieces;
       return shard.Push(DecodeTicket(change.push()), ViewGradients(change.push(), behind, pieces));
+    }
+    case internal::v1::ShardRecord::kRows: {
+      std::vector<absl::string_view> pieces;
+      const std::vector<RowGradientsView> views = ViewRows(change.rows(), behind, pieces);
+      return shard.PushRows(position, DecodeTicket(change.rows()), change.rows().last_of_step(), views);
     }
     case internal::v1::ShardRecord::kValues: {
       std::vector<absl::string_view> pieces;

@@ -2,9 +2,11 @@
 #include "server/durability/shard_snapshot.h"
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <optional>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -24,6 +26,11 @@ ValueBuffer ToBuffer(absl::string_view bytes) {
   std::vector<float> values(bytes.size() / sizeof(float));
   std::copy_n(bytes.data(), values.size() * sizeof(float), reinterpret_cast<char*>(values.data()));
   return ToBuffer(values);
+}
+
+template <typename T>
+absl::string_view Bytes(const std::vector<T>& values) {
+  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
 }
 
 // Format 1 stored the gradients in the message.
@@ -62,6 +69,14 @@ internal::v1::SliceState MakeState(const ShardState::SliceEntry& slice) {
   return state;
 }
 
+internal::v1::TableState MakeState(const ShardState::TableEntry& table) {
+  internal::v1::TableState state;
+  state.set_table_id(table.id);
+  state.set_clock(table.state.clock);
+  if (table.state.position.has_value()) state.set_schedule_position(*table.state.position);
+  return state;
+}
+
 uint64_t CountRecords(const ShardState::SliceEntry& slice) {
   return 1 + (slice.policy.sum.size() > 0 ? 1 : 0) + slice.policy.held.size();
 }
@@ -89,6 +104,28 @@ absl::Status VisitSlice(
   return absl::OkStatus();
 }
 
+absl::Status VisitTable(
+    const ShardState::TableEntry& table,
+    absl::FunctionRef<absl::Status(absl::string_view frame, absl::Span<const absl::string_view> behind)> take) {
+  if (absl::Status status = take(FrameTable(MakeState(table)), {}); !status.ok()) return status;
+  while (const std::optional<RowsPiece> piece = table.rows->Next()) {
+    if (absl::Status status = VisitRows(table, *piece, take); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status VisitRows(
+    const ShardState::TableEntry& table, const RowsPiece& piece,
+    absl::FunctionRef<absl::Status(absl::string_view frame, absl::Span<const absl::string_view> behind)> take) {
+  internal::v1::RowsState about;
+  about.set_table_id(table.id);
+  about.set_range(piece.range);
+  about.set_ranges(piece.ranges);
+  about.set_rows(piece.rows.hashes.size());
+  about.set_row_bytes(table.rows->row_bytes());
+  return take(FrameRows(std::move(about)), {Bytes(piece.rows.hashes), Bytes(piece.rows.words)});
+}
+
 absl::Status WriteSnapshot(FileSystem* files, const std::string& path, const SnapshotPlace& place,
                            const ShardState& capture) {
   absl::StatusOr<std::unique_ptr<SnapshotWriter>> writer =
@@ -97,6 +134,13 @@ absl::Status WriteSnapshot(FileSystem* files, const std::string& path, const Sna
   for (const ShardState::SliceEntry& slice : capture.slices) {
     const absl::Status status =
         VisitSlice(slice, [&](absl::string_view frame, absl::Span<const absl::Span<const float>> behind) {
+          return (*writer)->Add(frame, behind);
+        });
+    if (!status.ok()) return status;
+  }
+  for (const ShardState::TableEntry& table : capture.table_entries) {
+    const absl::Status status =
+        VisitTable(table, [&](absl::string_view frame, absl::Span<const absl::string_view> behind) {
           return (*writer)->Add(frame, behind);
         });
     if (!status.ok()) return status;
@@ -112,20 +156,33 @@ absl::Status VerifySnapshot(const std::string& path, const SnapshotPlace& place,
     return absl::DataLossError(absl::StrCat(path, ": has shard ", header.shard(), " at record ", header.position(),
                                             ", want shard ", place.shard, " at record ", place.position));
   }
-  for (const ShardState::SliceEntry& want : capture.slices) {
-    const absl::StatusOr<std::optional<SnapshotSlice>> slice = (*reader)->Next();
-    if (!slice.ok()) return slice.status();
-    if (slice->has_value() && (*slice)->state.tensor_id() == want.key.tensor_id &&
-        (*slice)->state.slice_index() == want.key.slice_index) {
-      continue;
+  size_t slices = 0;
+  std::map<uint32_t, uint64_t> rows;
+  while (true) {
+    const absl::StatusOr<std::optional<SnapshotPart>> part = (*reader)->Next();
+    if (!part.ok()) return part.status();
+    if (!part->has_value()) break;
+    if (const auto* slice = std::get_if<SnapshotSlice>(&**part)) {
+      const SliceKey key{slice->state.tensor_id(), slice->state.slice_index()};
+      if (slices == capture.slices.size()) {
+        return absl::DataLossError(absl::StrCat(path, ": has more than ", slices, " slices"));
+      }
+      if (!(capture.slices[slices].key == key)) break;
+      ++slices;
+    } else if (const auto* some = std::get_if<SnapshotRows>(&**part)) {
+      rows[some->about.table_id()] += some->hashes.size();
     }
-    return absl::DataLossError(
-        absl::StrCat(path, ": has no slice ", want.key.slice_index, " of tensor ", want.key.tensor_id));
   }
-  const absl::StatusOr<std::optional<SnapshotSlice>> end = (*reader)->Next();
-  if (!end.ok()) return end.status();
-  if (!end->has_value()) return absl::OkStatus();
-  return absl::DataLossError(absl::StrCat(path, ": has more than ", capture.slices.size(), " slices"));
+  if (slices != capture.slices.size()) {
+    const SliceKey& want = capture.slices[slices].key;
+    return absl::DataLossError(absl::StrCat(path, ": has no slice ", want.slice_index, " of tensor ", want.tensor_id));
+  }
+  for (const ShardState::TableEntry& want : capture.table_entries) {
+    if (rows[want.id] == want.rows->rows_read()) continue;
+    return absl::DataLossError(
+        absl::StrCat(path, ": has ", rows[want.id], " rows of table ", want.id, ", want ", want.rows->rows_read()));
+  }
+  return absl::OkStatus();
 }
 
 ShardState ToCapture(const internal::v1::SnapshotHeader& header) {
@@ -159,6 +216,23 @@ ShardState::SliceEntry ToSliceEntry(SnapshotSlice slice) {
     }
   }
   return to;
+}
+
+Table::State ToTableState(const internal::v1::TableState& state) {
+  Table::State to;
+  to.clock = state.clock();
+  if (state.has_schedule_position()) to.position = state.schedule_position();
+  return to;
+}
+
+absl::Status AddPart(SnapshotPart part, uint64_t captured_at, ShardBuilder& builder) {
+  if (auto* slice = std::get_if<SnapshotSlice>(&part)) return builder.Add(ToSliceEntry(std::move(*slice)), captured_at);
+  if (const auto* table = std::get_if<internal::v1::TableState>(&part)) {
+    return builder.tables().AddState(table->table_id(), ToTableState(*table), captured_at);
+  }
+  const auto& rows = std::get<SnapshotRows>(part);
+  return builder.tables().AddRows(rows.about.table_id(), rows.about.range(), rows.about.ranges(), rows.hashes,
+                                  rows.images, captured_at);
 }
 
 SnapshotThread::SnapshotThread(Options options) : options_(std::move(options)), thread_([this] { Run(); }) {}

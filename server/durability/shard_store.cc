@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <optional>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "absl/cleanup/cleanup.h"
@@ -26,10 +27,23 @@ absl::Status In(const std::string& path, const absl::Status& status) { return An
 
 bool NeedsLog(v1::Durability::Mode mode) { return mode == v1::Durability::WAL || mode == v1::Durability::WAL_SYNC; }
 
+// Bytes of values and rows. Those of rows are known once they were written.
 uint64_t StateBytes(const ShardState& capture) {
   uint64_t bytes = 0;
   for (const ShardState::SliceEntry& slice : capture.slices) {
     for (const ValueBuffer& array : slice.weights.arrays) bytes += array.size() * sizeof(float);
+  }
+  for (const ShardState::TableEntry& table : capture.table_entries) {
+    bytes += table.rows->rows_read() * table.rows->row_bytes();
+  }
+  return bytes;
+}
+
+uint64_t StateBytes(const SnapshotPart& part) {
+  if (const auto* rows = std::get_if<SnapshotRows>(&part)) return rows->images.size();
+  uint64_t bytes = 0;
+  if (const auto* slice = std::get_if<SnapshotSlice>(&part)) {
+    for (const std::vector<float>& array : slice->arrays) bytes += array.size() * sizeof(float);
   }
   return bytes;
 }
@@ -58,19 +72,26 @@ absl::StatusOr<uint64_t> ShardStore::LoadSnapshot(const std::string& path) {
                       absl::FailedPreconditionError(
                           absl::StrCat(path, ": holds shard ", header.shard(), ", want shard ", options_.shard)));
   }
-  ShardState capture = ToCapture(header);
+  ShardState outline = ToCapture(header);
+  absl::StatusOr<ShardBuilder> builder =
+      shard_->BeginRestore(std::move(outline.job), std::move(outline.tensors), outline.tables);
+  if (!builder.ok()) return In(path, builder.status());
+  uint64_t bytes = 0;
   while (true) {
-    absl::StatusOr<std::optional<SnapshotSlice>> slice = (*reader)->Next();
-    if (!slice.ok()) return slice.status();
-    if (!slice->has_value()) break;
-    capture.slices.push_back(ToSliceEntry(**std::move(slice)));
+    absl::StatusOr<std::optional<SnapshotPart>> part = (*reader)->Next();
+    if (!part.ok()) return part.status();
+    if (!part->has_value()) break;
+    bytes += StateBytes(**part);
+    if (absl::Status status = AddPart(**std::move(part), 0, *builder); !status.ok()) return In(path, status);
   }
   const uint64_t next = header.position() + 1;
   {
     absl::MutexLock lock(&write_mutex_);
-    state_bytes_ = StateBytes(capture);
+    state_bytes_ = bytes;
   }
-  if (absl::Status status = shard_->Restore(std::move(capture)); !status.ok()) return In(path, status);
+  absl::StatusOr<BuiltShard> built = std::move(*builder).Finish(std::move(outline.windows));
+  if (!built.ok()) return In(path, built.status());
+  if (absl::Status status = shard_->Adopt(*std::move(built)); !status.ok()) return In(path, status);
   return next;
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/status/error_reason.h"
 #include "common/storage/framed_message.h"
 #include "common/storage/snapshot_file.h"
@@ -77,7 +78,7 @@ bool SendRecord(internal::v1::ReplicateRequest::Kind kind, uint64_t position, ab
 bool SendOutline(uint32_t shard, uint64_t position, const ShardState& outline, SendPart send) {
   internal::v1::SnapshotRecord record;
   *record.mutable_header() = MakeHeader({.shard = shard, .position = position}, outline);
-  record.mutable_header()->set_format(kStorageFormat);
+  record.mutable_header()->set_format(outline.tables.empty() ? kStorageFormatWithoutTables : kStorageFormat);
   // The windows are sent with the end of the transfer.
   record.mutable_header()->clear_windows();
   return SendRecord(internal::v1::ReplicateRequest::KIND_SNAPSHOT, position, FrameMessage(record), send);
@@ -90,6 +91,19 @@ bool SendSlice(uint64_t position, const ShardState::SliceEntry& slice, SendPart 
     return sent ? absl::OkStatus() : absl::CancelledError("not sent");
   };
   return VisitSlice(slice, send_record).ok();
+}
+
+bool SendTable(uint64_t position, const ShardState::TableEntry& table, SendPart send) {
+  return SendRecord(internal::v1::ReplicateRequest::KIND_SNAPSHOT, position, FrameTable(MakeState(table)), send);
+}
+
+bool SendRows(uint64_t position, const ShardState::TableEntry& table, const RowsPiece& piece, SendPart send) {
+  const auto send_record = [&](absl::string_view frame, absl::Span<const absl::string_view> behind) {
+    const bool sent = SendRecord(internal::v1::ReplicateRequest::KIND_SNAPSHOT, position,
+                                 absl::StrCat(frame, absl::StrJoin(behind, "")), send);
+    return sent ? absl::OkStatus() : absl::CancelledError("not sent");
+  };
+  return VisitRows(table, piece, send_record).ok();
 }
 
 bool SendEnd(uint64_t position, const internal::v1::TransferEnd& end, SendPart send) {
@@ -116,9 +130,9 @@ absl::Status ShardLoader::TakeSnapshot(uint64_t position, absl::string_view byte
   if (!behind.ok()) return Annotate(behind.status(), "snapshot");
   const absl::StatusOr<SnapshotParser::Kind> kind = parser_.Take(record, *behind);
   if (!kind.ok()) return Annotate(kind.status(), "snapshot");
-  if (*kind == SnapshotParser::Kind::kPart) return absl::OkStatus();
-  if (*kind == SnapshotParser::Kind::kSlice) {
-    absl::Status added = builder_->Add(ToSliceEntry(parser_.TakeSlice()), position);
+  if (*kind == SnapshotParser::Kind::kUnfinished) return absl::OkStatus();
+  if (*kind == SnapshotParser::Kind::kPart) {
+    absl::Status added = AddPart(parser_.TakePart(), position, *builder_);
     return added.ok() ? added : absl::DataLossError(absl::StrCat("snapshot: ", added.message()));
   }
   if (*kind != SnapshotParser::Kind::kHeader) return absl::DataLossError("snapshot: got the end of a file");
@@ -128,7 +142,8 @@ absl::Status ShardLoader::TakeSnapshot(uint64_t position, absl::string_view byte
                           absl::StrCat("snapshot: got shard ", parser_.header().shard(), ", want shard ", rank_)));
   }
   ShardState outline = ToCapture(parser_.header());
-  absl::StatusOr<ShardBuilder> builder = shard_->BeginRestore(std::move(outline.job), std::move(outline.tensors));
+  absl::StatusOr<ShardBuilder> builder =
+      shard_->BeginRestore(std::move(outline.job), std::move(outline.tensors), outline.tables);
   if (!builder.ok()) return Annotate(builder.status(), "snapshot");
   builder_.emplace(*std::move(builder));
   position_ = position;

@@ -2,6 +2,7 @@
 #include "server/replication/standby_journal.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -19,6 +20,9 @@ constexpr absl::Duration kKeepaliveInterval = absl::Milliseconds(250);
 // slices are sent.
 constexpr uint64_t kSlicesElements = uint64_t{2} << 20;
 constexpr size_t kSlicesAtOnce = 1024;
+
+// Ranges of a table that are captured together. Rows that change before they are sent are kept twice until then.
+constexpr uint32_t kRangesAtOnce = 64;
 
 std::vector<OwnedSlice> SlicesOf(absl::Span<const OwnedTensor> tensors) {
   std::vector<OwnedSlice> slices;
@@ -256,6 +260,8 @@ void StandbyJournal::FeedStream(const v1::StandbyTarget& target, StandbyStream& 
   const auto send = [&](const internal::v1::ReplicateRequest& part) { return Send(stream, part); };
   if (!still || !send(hello) || !SendOutline(options_.shard, position, outline, send)) return;
   std::vector<OwnedSlice> slices = SlicesOf(outline.tensors);
+  std::vector<OwnedTable> tables = outline.tables;
+  std::set<uint32_t> sent_tables;
   uint64_t sent = 0;
   for (bool all = false; !all;) {
     const uint64_t total = shard_->status().state_bytes;
@@ -269,15 +275,19 @@ void StandbyJournal::FeedStream(const v1::StandbyTarget& target, StandbyStream& 
       left.remove_prefix(count);
     }
     sent += slices.size();
-    // More tensors may have been declared during the transfer.
+    if (!SendTables(stream, tables)) return;
+    for (const OwnedTable& table : tables) sent_tables.insert(table.spec.id());
+    // More tensors or tables may have been declared during the transfer.
     outline = shard_->CaptureOutline([&] {
       absl::MutexLock lock(&mutex_);
       all = sent_.TryEnd();
       position = state_.position();
     });
-    // The standby needs a tensor's declaration before its slices.
+    // The standby needs a declaration before what was declared.
     if (!all && !SendChangesUpTo(stream, position)) return;
     slices = SlicesOf(outline.tensors);
+    tables = outline.tables;
+    std::erase_if(tables, [&](const OwnedTable& table) { return sent_tables.contains(table.spec.id()); });
     absl::MutexLock lock(&mutex_);
     slices = sent_.Unsent(std::move(slices));
   }
@@ -308,6 +318,37 @@ bool StandbyJournal::SendSlices(StandbyStream& stream, absl::Span<const OwnedSli
   }
   // Changes get half of the link. If they need more, pushes are slowed so that the transfer completes.
   return SendChanges(stream, bytes);
+}
+
+bool StandbyJournal::SendTables(StandbyStream& stream, absl::Span<const OwnedTable> tables) {
+  return std::all_of(tables.begin(), tables.end(), [&](const OwnedTable& table) { return SendTable(stream, table); });
+}
+
+bool StandbyJournal::SendTable(StandbyStream& stream, const OwnedTable& table) {
+  const auto send = [&](const internal::v1::ReplicateRequest& part) { return Send(stream, part); };
+  const v1::RangeSpan& span = table.spans[0];
+  const uint32_t end = span.first() + span.count();
+  for (uint32_t first = span.first(); first < end; first += kRangesAtOnce) {
+    uint64_t position = 0;
+    const std::optional<ShardState::TableEntry> captured =
+        shard_->CaptureRanges(table.spec.id(), first, std::min(kRangesAtOnce, end - first), [&] {
+          absl::MutexLock lock(&mutex_);
+          position = state_.position();
+        });
+    if (!captured.has_value()) return false;
+    if (first == span.first() && !ballast::SendTable(position, *captured, send)) return false;
+    uint64_t bytes = 0;
+    while (const std::optional<RowsPiece> piece = captured->rows->Next()) {
+      if (!SendRows(position, *captured, *piece, send)) return false;
+      const uint64_t piece_bytes = piece->rows.hashes.size() * captured->rows->row_bytes();
+      bytes += piece_bytes;
+      absl::MutexLock lock(&mutex_);
+      progress_.AddDone(piece_bytes);
+    }
+    // After the last piece, because a change must not come between pieces of one range.
+    if (!SendChanges(stream, bytes)) return false;
+  }
+  return true;
 }
 
 bool StandbyJournal::SendChange(StandbyStream& stream, const ChangeQueue::Change& change) {

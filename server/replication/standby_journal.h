@@ -26,8 +26,8 @@
 
 namespace ballast {
 
-// Owns a server's side of the stream to its standby: sends the shard slice by slice, and each change to slices that
-// were sent. A change is durable once the standby has applied it too. Without a standby, or while one catches up,
+// Owns a server's side of the stream to its standby: sends the shard slice by slice and some ranges of a table at a
+// time, and each change to what was sent. A change is durable once the standby has applied it too. Without a standby, or while one catches up,
 // changes are durable at once, except that responses are held back while the link cannot keep up. Invariant: from the
 // report that a standby is in step until the coordinator knows that it is lost, nothing is durable that the standby
 // has not acknowledged, so a standby that takes over has every acknowledged change. Deliberately decides none of
@@ -92,6 +92,9 @@ class StandbyJournal : public ShardJournal {
   bool Send(StandbyStream& stream, const internal::v1::ReplicateRequest& part);
   // Sends the slices' current state, then as many bytes of changes as those took.
   bool SendSlices(StandbyStream& stream, absl::Span<const OwnedSlice> slices);
+  // Likewise the tables' rows.
+  bool SendTables(StandbyStream& stream, absl::Span<const OwnedTable> tables);
+  bool SendTable(StandbyStream& stream, const OwnedTable& table);
   bool SendChanges(StandbyStream& stream, uint64_t bytes);
   bool SendChangesUpTo(StandbyStream& stream, uint64_t position);
   bool SendChange(StandbyStream& stream, const ChangeQueue::Change& change);

@@ -15,7 +15,7 @@
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server_builder.h"
 #include "gtest/gtest.h"
-#include "server/durability/shard_store_fixture.h"
+#include "server/durability/table_store_fixture.h"
 #include "server/replication/standby_receiver.h"
 #include "server/rpc/port/access_guard.h"
 #include "server/rpc/standby_service.h"
@@ -111,6 +111,20 @@ class StandbyJournalTest : public testing::Test {
       });
     }
   }
+  // Both workers push rows continuously, and now and then new ones.
+  void StartPushingRows() {
+    for (uint32_t worker = 0; worker < 2; ++worker) {
+      threads_.emplace_back([this, worker] {
+        for (uint64_t sequence = worker == 0 ? 2 : 1; pushing_; ++sequence) {
+          const auto pushed = PushRows(shard_, 2000 + sequence % 20000, 0.01f, sequence, 0, 1, worker);
+          ASSERT_THAT(pushed, IsOk());
+          absl::Notification durable;
+          shard_.AwaitDurable(*pushed, [&](const absl::Status&) { durable.Notify(); });
+          ASSERT_TRUE(durable.WaitForNotificationWithTimeout(kTimeout));
+        }
+      });
+    }
+  }
   void StopPushing() {
     pushing_ = false;
     for (std::thread& thread : threads_) thread.join();
@@ -193,6 +207,38 @@ TEST_F(StandbyJournalTest, TensorsThatAreDeclaredMeanwhileComeToo) {
   Await(v1::StandbyReport::STAGE_IN_STEP);
   StopPushing();
   ExpectEqual(standby);
+}
+
+TEST_F(StandbyJournalTest, AStandbyThatJoinsWhileRowsChangeBecomesEqual) {
+  Declare(1, 1);
+  ASSERT_THAT(shard_.Declare(Job(v1::Durability::STANDBY), {}, {PartOf(0, 1)}), IsOk());
+  ASSERT_THAT(PushRows(shard_, 20000, 1, 1), IsOk());
+  StartPushingRows();
+  Standby standby(7);
+  Follow(standby);
+  // Declared while a standby follows.
+  OwnedTable late = PartOf(0, 1);
+  late.spec.set_id(kTable + 1);
+  late.spec.set_name("late");
+  ASSERT_THAT(shard_.Declare(Job(v1::Durability::STANDBY), {}, {late}), IsOk());
+  StopPushing();
+  ExpectEqual(standby);
+  const auto rows = RowsOf(shard_);
+  EXPECT_EQ(RowsOf(standby.shard()), rows);
+  EXPECT_GE(rows.size(), 20000u);
+}
+
+TEST_F(StandbyJournalTest, ATableThatIsDeclaredMeanwhileComesToo) {
+  Declare(1, kTensors);
+  Standby standby(7);
+  journal_->Feed(standby.target());
+  ASSERT_THAT(shard_.Declare(Job(v1::Durability::STANDBY), {}, {PartOf(0, 1)}), IsOk());
+  ASSERT_THAT(PushRows(shard_, 1000, 1, 1), IsOk());
+  StartPushingRows();
+  Await(v1::StandbyReport::STAGE_IN_STEP);
+  StopPushing();
+  ExpectEqual(standby);
+  EXPECT_EQ(RowsOf(standby.shard()), RowsOf(shard_));
 }
 
 TEST_F(StandbyJournalTest, AShardWithoutSlicesHasAStandbyLikeOthers) {

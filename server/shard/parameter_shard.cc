@@ -62,7 +62,7 @@ absl::StatusOr<std::vector<OwnedTensor>> ParameterShard::DeclareFrom(const std::
   if (!checkpoint.empty()) {
     std::vector<OwnedTensor> added;
     for (const auto& [id, tensor] : addition->tensors) added.push_back({tensor->spec, tensor->slices});
-    resumption = options_.load_checkpoint(checkpoint, job, added);
+    resumption = options_.load_checkpoint(checkpoint, job, added, *added_tables);
   }
   if (!resumption.ok()) return resumption.status();
   if (absl::Status status = job_.MakeSlices(job, std::move(resumption->slices), *addition); !status.ok()) {
@@ -351,14 +351,20 @@ ShardState ParameterShard::Capture(absl::FunctionRef<void()> at_rest) {
   ChangeSequencer::AtRest rest(changes_);
   at_rest();
   ShardState capture = job_.Outline();
+  capture.tables = tables_.Declared();
   capture.slices = ShareAll(job_.Slices());
+  for (const Table* table : tables_.All()) {
+    capture.table_entries.push_back({table->spec().id(), table->state(), table->BeginCapture()});
+  }
   return capture;
 }
 
 ShardState ParameterShard::CaptureOutline(absl::FunctionRef<void()> at_rest) {
   ChangeSequencer::AtRest rest(changes_);
   at_rest();
-  return job_.Outline();
+  ShardState outline = job_.Outline();
+  outline.tables = tables_.Declared();
+  return outline;
 }
 
 std::vector<ShardState::SliceEntry> ParameterShard::CaptureSlices(absl::Span<const SliceKey> keys,
@@ -373,25 +379,55 @@ std::vector<ShardState::SliceEntry> ParameterShard::CaptureSlices(absl::Span<con
   return ShareAll(slices);
 }
 
+std::optional<ShardState::TableEntry> ParameterShard::CaptureRanges(uint32_t table, uint32_t first, uint32_t count,
+                                                                    absl::FunctionRef<void()> at_rest) {
+  ChangeSequencer::AtRest rest(changes_);
+  at_rest();
+  const absl::StatusOr<Table*> found = tables_.Find(table);
+  if (!found.ok()) return std::nullopt;
+  return ShardState::TableEntry{table, (*found)->state(), (*found)->BeginCapture(first, count)};
+}
+
 absl::Status ParameterShard::Restore(ShardState capture) {
-  absl::StatusOr<ShardBuilder> builder = BeginRestore(std::move(capture.job), std::move(capture.tensors));
+  absl::StatusOr<ShardBuilder> builder =
+      BeginRestore(std::move(capture.job), std::move(capture.tensors), capture.tables);
   if (!builder.ok()) return builder.status();
   for (ShardState::SliceEntry& slice : capture.slices) {
     if (absl::Status status = builder->Add(std::move(slice), 0); !status.ok()) return status;
+  }
+  for (const ShardState::TableEntry& table : capture.table_entries) {
+    if (absl::Status status = builder->tables().AddState(table.id, table.state, 0); !status.ok()) return status;
+    while (const std::optional<RowsPiece> piece = table.rows->Next()) {
+      const absl::string_view images(reinterpret_cast<const char*>(piece->rows.words.data()),
+                                     piece->rows.words.size() * sizeof(uint32_t));
+      const absl::Status status =
+          builder->tables().AddRows(table.id, piece->range, piece->ranges, piece->rows.hashes, images, 0);
+      if (!status.ok()) return status;
+    }
   }
   absl::StatusOr<BuiltShard> built = (*std::move(builder)).Finish(std::move(capture.windows));
   return built.ok() ? Adopt(*std::move(built)) : built.status();
 }
 
-absl::StatusOr<ShardBuilder> ParameterShard::BeginRestore(JobConfig job, std::vector<OwnedTensor> tensors) const {
-  return ShardBuilder::Begin(options_.rank, options_.max_state_bytes, std::move(job), std::move(tensors));
+absl::StatusOr<ShardBuilder> ParameterShard::BeginRestore(JobConfig job, std::vector<OwnedTensor> tensors,
+                                                          absl::Span<const OwnedTable> tables) const {
+  TableBuilder rows(options_.rank,
+                    [this, job](absl::Span<const OwnedTable> declared) { return tables_.Check(job, declared); });
+  if (absl::Status status = rows.Declare(tables); !status.ok()) return status;
+  return ShardBuilder::Begin(options_.rank, options_.max_state_bytes, std::move(job), std::move(tensors),
+                             std::move(rows));
 }
 
 absl::Status ParameterShard::Adopt(BuiltShard built) {
   DeclaredJob::Windows windows = DeclaredJob::MakeWindows(built.job.workers, built.windows);
   absl::MutexLock declaring(&declaring_);
+  absl::StatusOr<ByteBudget::Reservation> memory =
+      tables_.ReserveTensors(built.catalog.bytes() + built.catalog.other_bytes());
+  if (!memory.ok()) return memory.status();
   ChangeSequencer::AtRest rest(changes_);
-  return job_.Adopt(std::move(built.job), std::move(built.catalog), std::move(windows));
+  const absl::Status adopted = job_.Adopt(std::move(built.job), std::move(built.catalog), std::move(windows));
+  if (adopted.ok()) tables_.Add(std::move(built.tables), *std::move(memory));
+  return adopted;
 }
 
 void ParameterShard::NoteRecovery(const ShardRecovery& recovery) {

@@ -81,8 +81,9 @@ class ParameterShard {
     bool keeps_checkpoints = false;
     // Checkpoint that tensors start from instead of their initial values; empty for none.
     std::string resume_from;
+    // Also restores the tables, which are new and empty.
     std::function<absl::StatusOr<Resumption>(const std::string& checkpoint, const JobConfig&,
-                                             absl::Span<const OwnedTensor>)>
+                                             absl::Span<const OwnedTensor>, absl::Span<const std::unique_ptr<Table>>)>
         load_checkpoint;
   };
 
@@ -176,17 +177,20 @@ class ParameterShard {
   // Returns the state of the shard between two pushes. Calls `at_rest` while no change can happen.
   ShardState Capture(absl::FunctionRef<void()> at_rest);
 
-  // Like Capture, in pieces, so that little memory is shared at a time: first everything except the slices, then some
-  // slices. Skips keys that the shard does not have.
+  // Like Capture, in pieces, so that little memory is shared at a time: first everything except the slices and tables,
+  // then some slices, or some ranges of a table. Skips what the shard does not have.
   ShardState CaptureOutline(absl::FunctionRef<void()> at_rest);
   std::vector<ShardState::SliceEntry> CaptureSlices(absl::Span<const SliceKey> keys, absl::FunctionRef<void()> at_rest);
+  std::optional<ShardState::TableEntry> CaptureRanges(uint32_t table, uint32_t first, uint32_t count,
+                                                      absl::FunctionRef<void()> at_rest);
 
   // Restores a captured state; must be called first. FAILED_PRECONDITION or INVALID_ARGUMENT on a mismatch.
   absl::Status Restore(ShardState capture);
 
   // Like Restore, in two steps: builds a separate shard within this shard's limits, then adopts it atomically.
   // Neither step blocks other calls for long.
-  absl::StatusOr<ShardBuilder> BeginRestore(JobConfig job, std::vector<OwnedTensor> tensors) const;
+  absl::StatusOr<ShardBuilder> BeginRestore(JobConfig job, std::vector<OwnedTensor> tensors,
+                                            absl::Span<const OwnedTable> tables = {}) const;
   absl::Status Adopt(BuiltShard built);
 
   // Records the recovery for status(). Must be called before the shard serves.

@@ -11,14 +11,15 @@
 namespace ballast {
 
 absl::StatusOr<ShardBuilder> ShardBuilder::Begin(uint32_t shard, uint64_t max_bytes, JobConfig job,
-                                                 std::vector<OwnedTensor> tensors) {
+                                                 std::vector<OwnedTensor> tensors, TableBuilder tables) {
   if (absl::Status status = ValidateJobConfig(job); !status.ok()) return status;
-  ShardBuilder builder(BuiltShard{std::move(job), TensorCatalog(shard, max_bytes), {}});
-  if (absl::Status status = builder.Declare(std::move(tensors)); !status.ok()) return status;
+  ShardBuilder builder(BuiltShard{std::move(job), TensorCatalog(shard, max_bytes), {}, {}}, std::move(tables));
+  if (absl::Status status = builder.Declare(std::move(tensors), {}); !status.ok()) return status;
   return builder;
 }
 
-absl::Status ShardBuilder::Declare(std::vector<OwnedTensor> tensors) {
+absl::Status ShardBuilder::Declare(std::vector<OwnedTensor> tensors, absl::Span<const OwnedTable> tables) {
+  if (absl::Status status = tables_.Declare(tables); !status.ok()) return status;
   absl::StatusOr<TensorCatalog::Addition> addition = built_.catalog.Check(tensors);
   if (!addition.ok()) return addition.status();
   built_.catalog.Add(*std::move(addition));
@@ -89,6 +90,12 @@ absl::Status ShardBuilder::Pause(uint64_t position, uint32_t worker) {
   return absl::OkStatus();
 }
 
+absl::Status ShardBuilder::PushRows(uint64_t position, const PushTicket& push, bool last_of_step,
+                                    absl::Span<const RowGradientsView> gradients) {
+  if (absl::Status status = CheckWorker(push.worker); !status.ok()) return status;
+  return tables_.Push(position, push, last_of_step, gradients, built_.job.policy.accept_non_finite());
+}
+
 absl::StatusOr<BuiltShard> ShardBuilder::Finish(std::vector<internal::v1::WindowState> windows) && {
   if (built_.catalog.slice_count() != built_.catalog.declared_slices()) {
     return absl::InvalidArgumentError(
@@ -98,6 +105,9 @@ absl::StatusOr<BuiltShard> ShardBuilder::Finish(std::vector<internal::v1::Window
     return absl::InvalidArgumentError(
         absl::StrCat("windows: got ", windows.size(), ", want at most ", built_.job.workers));
   }
+  absl::StatusOr<ShardTables::Addition> tables = std::move(tables_).Finish();
+  if (!tables.ok()) return tables.status();
+  built_.tables = *std::move(tables);
   built_.windows = std::move(windows);
   return std::move(built_);
 }

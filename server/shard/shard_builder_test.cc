@@ -201,7 +201,7 @@ TEST_F(ShardBuilderTest, RefusesWhatDoesNotFit) {
 
 TEST_F(ShardBuilderTest, RefusesTermsThatNoJobMayHave) {
   job_.workers = 1u << 30;
-  EXPECT_EQ(ShardBuilder::Begin(0, kMaxBytes, job_, {}).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(copy_.BeginRestore(job_, {}).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 }  // namespace

@@ -49,7 +49,8 @@ class ShardDeclarationTest : public Test {
     options.max_state_bytes = 1 << 20;
     options.keeps_checkpoints = true;
     options.open_journal = [this](const JobConfig&) -> absl::StatusOr<ShardJournal*> { return &journal_; };
-    options.load_checkpoint = [this](const std::string&, const JobConfig&, absl::Span<const OwnedTensor> tensors) {
+    options.load_checkpoint = [this](const std::string&, const JobConfig&, absl::Span<const OwnedTensor> tensors,
+                                     absl::Span<const std::unique_ptr<Table>>) {
       ++loads_;
       return load_(tensors);
     };

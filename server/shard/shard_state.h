@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -27,17 +28,24 @@ struct JobConfig {
 absl::Status ValidateJobConfig(const JobConfig& job);
 
 // State of a shard between two pushes. It shares its weights with the shard; an update copies them first, so the
-// state never changes.
+// state never changes. Rows can be taken out of it once.
 struct ShardState {
   struct SliceEntry {
     SliceKey key;
     SliceWeights::State weights;
     PolicyState policy;
   };
+  // The shard must outlive it.
+  struct TableEntry {
+    uint32_t id = 0;
+    Table::State state;
+    std::shared_ptr<TableCapture> rows;
+  };
   JobConfig job;
   std::vector<OwnedTensor> tensors;
   std::vector<OwnedTable> tables;
   std::vector<SliceEntry> slices;
+  std::vector<TableEntry> table_entries;
   // By rank.
   std::vector<internal::v1::WindowState> windows;
 };

@@ -21,11 +21,6 @@ absl::Status CheckJob(const JobConfig& job, const v1::TableSpec& spec) {
     return Invalid(absl::StrCat(table, "got policy ", job.policy.ShortDebugString(),
                                 ", want async without delay compensation, the only one that tables have yet"));
   }
-  // Snapshots have no rows yet, without which a log could not be shortened.
-  if (job.durability.mode() != v1::Durability::NONE) {
-    return Invalid(absl::StrCat(table, "got durability ", v1::Durability::Mode_Name(job.durability.mode()),
-                                ", want NONE, the only one that tables have yet"));
-  }
   return absl::OkStatus();
 }
 
@@ -36,6 +31,27 @@ bool SameSpans(absl::Span<const v1::RangeSpan> a, absl::Span<const v1::RangeSpan
 }
 
 }  // namespace
+
+absl::StatusOr<CheckedRows::Part> CheckRows(uint32_t shard, const PushTicket& push, Table* table,
+                                            const RowGradientsView& view, bool accept_non_finite) {
+  const auto named = [&](const absl::Status& status) {
+    return Annotate(status, absl::StrCat("shard ", shard, ": rows of \"", table->spec().name(), "\" by worker ",
+                                         push.worker, " at step ", push.step));
+  };
+  CheckedRows::Part part;
+  part.table = table;
+  // A push of no examples completes the step and adds nothing.
+  if (push.examples == 0) return part;
+  absl::StatusOr<RowGradients> gradients = DecodeRowGradients(view, table->spec().dim(), accept_non_finite);
+  if (!gradients.ok()) return named(gradients.status());
+  part.gradients = *std::move(gradients);
+  const absl::Span<const uint64_t> hashes = part.gradients.order.hashes();
+  if (absl::Status status = table->CheckOwned(hashes); !status.ok()) return named(status);
+  absl::StatusOr<ByteBudget::Reservation> room = table->MakeRoom(hashes);
+  if (!room.ok()) return named(room.status());
+  part.room = *std::move(room);
+  return part;
+}
 
 absl::StatusOr<ShardTables::Addition> ShardTables::Check(const JobConfig& job,
                                                          absl::Span<const OwnedTable> tables) const {
@@ -93,27 +109,10 @@ std::vector<Table*> ShardTables::All() const {
   return tables;
 }
 
-absl::StatusOr<CheckedRows::Part> ShardTables::CheckPart(const PushTicket& push, const RowGradientsView& view,
-                                                         bool accept_non_finite) const {
-  const absl::StatusOr<Table*> table = Find(view.table_id);
-  if (!table.ok()) return table.status();
-  const auto named = [&](const absl::Status& status) {
-    return Annotate(status, absl::StrCat("shard ", shard_, ": rows of \"", (*table)->spec().name(), "\" by worker ",
-                                         push.worker, " at step ", push.step));
-  };
-  CheckedRows::Part part;
-  part.table = *table;
-  // A push of no examples completes the step and adds nothing.
-  if (push.examples == 0) return part;
-  absl::StatusOr<RowGradients> gradients = DecodeRowGradients(view, (*table)->spec().dim(), accept_non_finite);
-  if (!gradients.ok()) return named(gradients.status());
-  part.gradients = *std::move(gradients);
-  const absl::Span<const uint64_t> hashes = part.gradients.order.hashes();
-  if (absl::Status status = (*table)->CheckOwned(hashes); !status.ok()) return named(status);
-  absl::StatusOr<ByteBudget::Reservation> room = (*table)->MakeRoom(hashes);
-  if (!room.ok()) return named(room.status());
-  part.room = *std::move(room);
-  return part;
+std::vector<OwnedTable> ShardTables::Declared() const {
+  std::vector<OwnedTable> tables;
+  for (const Table* table : All()) tables.push_back(table->owned());
+  return tables;
 }
 
 absl::StatusOr<CheckedRows> ShardTables::CheckPush(const PushTicket& push, bool last_of_step,
@@ -121,7 +120,9 @@ absl::StatusOr<CheckedRows> ShardTables::CheckPush(const PushTicket& push, bool 
                                                    bool accept_non_finite) const {
   CheckedRows checked;
   for (const RowGradientsView& view : gradients) {
-    absl::StatusOr<CheckedRows::Part> part = CheckPart(push, view, accept_non_finite);
+    const absl::StatusOr<Table*> table = Find(view.table_id);
+    if (!table.ok()) return table.status();
+    absl::StatusOr<CheckedRows::Part> part = CheckRows(shard_, push, *table, view, accept_non_finite);
     if (!part.ok()) return part.status();
     checked.parts.push_back(*std::move(part));
   }

@@ -32,6 +32,11 @@ struct CheckedRows {
   std::vector<Part> parts;
 };
 
+// Decodes and checks the rows of one table in a push, and reserves memory for those that begin. `shard` is used in
+// messages. INVALID_ARGUMENT; FAILED_PRECONDITION for a row of another shard; RESOURCE_EXHAUSTED.
+absl::StatusOr<CheckedRows::Part> CheckRows(uint32_t shard, const PushTicket& push, Table* table,
+                                            const RowGradientsView& view, bool accept_non_finite);
+
 // Owns a shard's tables and checks requests against them. Invariant: a table is never replaced or removed, so pointers
 // to it stay valid. Deliberately knows neither the journal nor the workers. Thread safety: all methods may be called
 // from any thread.
@@ -44,8 +49,8 @@ class ShardTables {
   absl::StatusOr<ByteBudget::Reservation> ReserveTensors(uint64_t bytes);
 
   using Addition = std::vector<std::unique_ptr<Table>>;
-  // Makes the tables that are new. INVALID_ARGUMENT for an invalid declaration, or a policy or durability that tables
-  // do not have; FAILED_PRECONDITION for one that differs from an earlier one.
+  // Makes the tables that are new. INVALID_ARGUMENT for an invalid declaration, or a policy that tables do not have;
+  // FAILED_PRECONDITION for one that differs from an earlier one.
   absl::StatusOr<Addition> Check(const JobConfig& job, absl::Span<const OwnedTable> tables) const;
   // Adds what the last Check since the last Add returned. `tensors`: memory of the tensors that were declared with
   // them.
@@ -55,6 +60,7 @@ class ShardTables {
   absl::StatusOr<Table*> Find(uint32_t id) const;
   // By id.
   std::vector<Table*> All() const;
+  std::vector<OwnedTable> Declared() const;
 
   // INVALID_ARGUMENT, NOT_FOUND, FAILED_PRECONDITION for a row of another shard, RESOURCE_EXHAUSTED if there is no
   // memory for the rows that begin.
@@ -62,9 +68,6 @@ class ShardTables {
                                         absl::Span<const RowGradientsView> gradients, bool accept_non_finite) const;
 
  private:
-  absl::StatusOr<CheckedRows::Part> CheckPart(const PushTicket& push, const RowGradientsView& view,
-                                              bool accept_non_finite) const;
-
   const uint32_t shard_;
   ByteBudget budget_;
   // Mutable, because it guards itself.

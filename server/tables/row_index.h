@@ -64,6 +64,8 @@ class RowIndex {
   // Removes a hash and returns its place, or kNoPlace if it was not in the index.
   uint32_t Erase(uint64_t hash);
 
+  // All entries, in any order.
+  std::vector<Entry> Entries() const;
   // All entries, ascending by hash.
   std::vector<Entry> Sorted() const;
 
@@ -85,7 +87,6 @@ class RowIndex {
   void FindAvx2(absl::Span<const uint64_t> hashes, const Line* const* homes, uint32_t* places) const;
   void FindAvx512(absl::Span<const uint64_t> hashes, const Line* const* homes, uint32_t* places) const;
 
-  std::vector<Entry> Entries() const;
   void Place(const Entry& entry);
 
   const int range_bits_;

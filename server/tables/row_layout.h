@@ -14,8 +14,8 @@ struct RowState {
   uint32_t version = 0;
   // Recent uses, a bfloat16; rows with low scores are evicted first.
   uint16_t score = 0;
-  // The newest cut (checkpoint) when the row last changed, modulo 2^16.
-  uint16_t cut = 0;
+  // Always 0, so that equal rows have equal images.
+  uint16_t unused = 0;
 };
 static_assert(sizeof(RowState) == 12);
 
@@ -30,6 +30,9 @@ class RowLayout {
   constexpr int slot_floats() const { return slot_floats_; }
   // Number of floats of a row's weights and slots.
   constexpr int floats() const { return dim_ + slot_floats_; }
+
+  // Number of 32-bit words of a row's image: its floats and its state, one after the other.
+  constexpr size_t image_words() const { return floats() + sizeof(RowState) / sizeof(uint32_t); }
 
   // Distance between rows. A row larger than a cache line starts at a multiple of 16 bytes, so that it touches no more
   // lines than its size requires, or one more.

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/tables/sparse_table.h"
 
+#include <utility>
+
 #include "absl/strings/str_format.h"
 #include "common/tables/row_hash.h"
 
 namespace ballast {
 
-SparseTable::SparseTable(PageArena* arena, const SparseTableOptions& options) : options_(options) {
-  const RowLayout layout(options.dim, options.slot_floats);
+SparseTable::SparseTable(PageArena* arena, const SparseTableOptions& options)
+    : options_(options), layout_(options.dim, options.slot_floats) {
   for (uint32_t i = 0; i < options.range_count; ++i) {
-    ranges_.push_back(std::make_unique<TableRange>(arena, layout, options.range_bits));
+    ranges_.push_back(std::make_unique<TableRange>(arena, layout_, options.range_bits));
   }
 }
 
@@ -84,6 +86,25 @@ BatchOutcome SparseTable::Push(const BatchPush& push) {
 void SparseTable::Reserve(uint32_t range, uint64_t rows) { ranges_[range - options_.first_range]->Reserve(rows); }
 
 bool SparseTable::Erase(uint64_t hash) { return Range(hash).Erase(hash); }
+
+std::unique_ptr<TableCapture> SparseTable::BeginCapture(uint32_t first, uint32_t count) const {
+  std::vector<TableRange*> ranges;
+  for (uint32_t range = first; range < first + count; ++range) {
+    ranges.push_back(ranges_[range - options_.first_range].get());
+  }
+  return std::make_unique<TableCapture>(first, std::move(ranges), layout_);
+}
+
+size_t SparseTable::Restore(absl::Span<const uint64_t> hashes, const char* images) {
+  const size_t bytes = layout_.image_words() * sizeof(uint32_t);
+  size_t restored = 0;
+  for (size_t begin = 0; begin < hashes.size();) {
+    const Part part = NextPart(hashes, begin);
+    restored += part.range->Restore(hashes.subspan(begin, part.count), images + begin * bytes);
+    begin += part.count;
+  }
+  return restored;
+}
 
 void SparseTable::ForEachRow(uint32_t range, absl::FunctionRef<void(const RowView&)> visitor) const {
   ranges_[range - options_.first_range]->ForEachRow(visitor);

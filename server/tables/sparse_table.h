@@ -10,6 +10,8 @@
 #include "absl/types/span.h"
 #include "server/tables/page_arena.h"
 #include "server/tables/row_batch.h"
+#include "server/tables/row_layout.h"
+#include "server/tables/table_capture.h"
 #include "server/tables/table_range.h"
 
 namespace ballast {
@@ -57,6 +59,18 @@ class SparseTable {
   // Removes a row of this shard. False if it was missing.
   bool Erase(uint64_t hash);
 
+  // Begins a capture of all ranges of this shard, or of [first, first + count). No push may run meanwhile.
+  std::unique_ptr<TableCapture> BeginCapture() const {
+    return BeginCapture(options_.first_range, options_.range_count);
+  }
+  std::unique_ptr<TableCapture> BeginCapture(uint32_t first, uint32_t count) const;
+
+  // Adds rows, all of this shard; the hashes ascend. `images`: RowLayout::image_words() words each, one after the
+  // other. Returns the number of rows added: fewer if one existed or there is no memory.
+  size_t Restore(absl::Span<const uint64_t> hashes, const char* images);
+
+  const RowLayout& layout() const { return layout_; }
+
   // Like TableRange::ForEachRow, for a range of this shard.
   void ForEachRow(uint32_t range, absl::FunctionRef<void(const RowView&)> visitor) const;
 
@@ -77,6 +91,7 @@ class SparseTable {
   TableRange& Range(uint64_t hash) const;
 
   const SparseTableOptions options_;
+  const RowLayout layout_;
   std::vector<std::unique_ptr<TableRange>> ranges_;
 };
 

@@ -34,6 +34,13 @@ std::string Bits(const MessageRows& order, absl::Span<const uint32_t> versions) 
   return bits;
 }
 
+// The leading hashes, which are in ranges before that one. `hashes`: ascending.
+absl::Span<const uint64_t> Before(uint32_t range, absl::Span<const uint64_t> hashes, int range_bits) {
+  const auto end = std::partition_point(hashes.begin(), hashes.end(),
+                                        [&](uint64_t hash) { return RangeOf(hash, range_bits) < range; });
+  return hashes.first(end - hashes.begin());
+}
+
 SparseTableOptions RowOptions(const OwnedTable& table, const RowOptimizer& optimizer) {
   SparseTableOptions options;
   options.dim = table.spec.dim();
@@ -115,20 +122,21 @@ absl::StatusOr<ByteBudget::Reservation> Table::MakeRoom(absl::Span<const uint64_
 Table::Turn Table::TakeTurn(std::optional<double> position, absl::Span<const uint64_t> hashes, bool last_of_step,
                             bool ordered) {
   absl::MutexLock lock(&mutex_);
-  position_ = std::max(position_, position);
+  state_.position = std::max(state_.position, position);
   Turn turn;
-  turn.clock = clock_;
-  turn.learning_rate = optimizer_->LearningRate(clock_ + 1, position_);
+  turn.clock = state_.clock;
+  turn.learning_rate = optimizer_->LearningRate(state_.clock + 1, state_.position);
   if (ordered) turn.places = rows_.ReserveOrder(hashes);
-  if (last_of_step) ++clock_;
+  if (last_of_step) ++state_.clock;
   return turn;
 }
 
 BatchOutcome Table::Apply(const RowGradients& gradients, const Turn& turn) {
   BatchPush push;
-  push.hashes = gradients.order.hashes();
+  push.hashes = Before(turn.end_range, gradients.order.hashes(), rows_.options().range_bits);
   push.gradients = gradients.values.values().data();
-  push.pulled_versions = gradients.versions;
+  push.pulled_versions = absl::MakeConstSpan(gradients.versions);
+  if (!push.pulled_versions.empty()) push.pulled_versions.remove_suffix(gradients.versions.size() - push.hashes.size());
   push.learning_rate = turn.learning_rate;
   push.scale_by_staleness = scale_by_staleness_;
   push.step = static_cast<uint32_t>(turn.clock);
@@ -168,9 +176,33 @@ PulledRows Table::Pull(const MessageRows& order, bool zero_missing) const {
   return pulled;
 }
 
-Table::Status Table::status() const {
+Table::State Table::state() const {
   absl::MutexLock lock(&mutex_);
-  return {rows_.rows(), rows_.memory_bytes(), clock_};
+  return state_;
 }
+
+void Table::SetState(const State& state) {
+  absl::MutexLock lock(&mutex_);
+  state_ = state;
+}
+
+absl::Status Table::Restore(absl::Span<const uint64_t> hashes, absl::string_view images) {
+  const auto damaged = [&](absl::string_view what) {
+    return absl::DataLossError(absl::StrCat("table \"", spec().name(), "\": ", what));
+  };
+  if (images.size() != hashes.size() * image_bytes()) {
+    return damaged(absl::StrCat("got ", images.size(), " bytes of ", hashes.size(), " rows, want ", image_bytes(),
+                                " bytes a row"));
+  }
+  if (absl::Status status = rows_.CheckHashes(hashes); !status.ok()) return damaged(status.message());
+  absl::StatusOr<ByteBudget::Reservation> room = MakeRoom(hashes);
+  if (!room.ok()) return room.status();
+  const size_t restored = rows_.Restore(hashes, images.data());
+  memory_->Count();
+  if (restored == hashes.size()) return absl::OkStatus();
+  return damaged(absl::StrCat("has ", hashes.size() - restored, " rows twice"));
+}
+
+Table::Status Table::status() const { return {rows_.rows(), rows_.memory_bytes(), state().clock}; }
 
 }  // namespace ballast

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,6 +12,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
 #include "ballast/v1/table.pb.h"
@@ -62,6 +64,8 @@ class Table {
     float learning_rate = 0;
     // See SparseTable::ReserveOrder; empty if changes are not ordered.
     std::vector<uint64_t> places;
+    // Rows of this range and of later ones are left as they are.
+    uint32_t end_range = std::numeric_limits<uint32_t>::max();
   };
   // Takes the next turn, for a push at that position in the job (PushHeader.schedule_position). Turns of `ordered`
   // changes must be taken in the order of their records, and each must be used.
@@ -72,6 +76,28 @@ class Table {
 
   // Missing rows have their initial values, or zeros if `zero_missing`.
   PulledRows Pull(const MessageRows& order, bool zero_missing) const;
+
+  // The table besides its rows.
+  struct State {
+    // Steps of workers that have ended here.
+    uint64_t clock = 0;
+    // The furthest schedule position of the pushes.
+    std::optional<double> position;
+  };
+  State state() const;
+  void SetState(const State& state);
+
+  // See SparseTable.
+  std::unique_ptr<TableCapture> BeginCapture() const { return rows_.BeginCapture(); }
+  std::unique_ptr<TableCapture> BeginCapture(uint32_t first, uint32_t count) const {
+    return rows_.BeginCapture(first, count);
+  }
+
+  // Adds rows of a capture, all of which the shard owns. `images`: see RowsPiece. DATA_LOSS if they cannot be rows of
+  // this table, RESOURCE_EXHAUSTED if there is no memory for them.
+  absl::Status Restore(absl::Span<const uint64_t> hashes, absl::string_view images);
+  // Bytes of a row's image.
+  size_t image_bytes() const { return rows_.layout().image_words() * sizeof(uint32_t); }
 
   struct Status {
     uint64_t rows = 0;
@@ -107,10 +133,7 @@ class Table {
   SparseTable rows_;
 
   mutable absl::Mutex mutex_;
-  // Steps of workers that have ended here.
-  uint64_t clock_ ABSL_GUARDED_BY(mutex_) = 0;
-  // The furthest schedule position of the pushes.
-  std::optional<double> position_ ABSL_GUARDED_BY(mutex_);
+  State state_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace ballast

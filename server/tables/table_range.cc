@@ -89,6 +89,7 @@ bool TableRange::Erase(uint64_t hash) {
   absl::MutexLock lock(&mutex_);
   const uint32_t place = index_.Erase(hash);
   if (place == RowIndex::kNoPlace) return false;
+  KeepLocked(hash, place);
   rows_.Free(place);
   return true;
 }
@@ -100,6 +101,56 @@ void TableRange::ForEachRow(absl::FunctionRef<void(const RowView&)> visitor) con
     const float* row = rows_.At(entry.place);
     visitor({entry.hash, {row, dim}, {row + dim, static_cast<size_t>(layout_.slot_floats())}, layout_.State(row)});
   }
+}
+
+void TableRange::BeginCapture(RangeCapture* capture) {
+  absl::MutexLock lock(&mutex_);
+  captures_.push_back(capture);
+}
+
+void TableRange::DropCapture(RangeCapture* capture) {
+  absl::MutexLock lock(&mutex_);
+  captures_.erase(std::find(captures_.begin(), captures_.end(), capture));
+}
+
+RowImages TableRange::EndCapture(RangeCapture* capture) {
+  struct Source {
+    uint64_t hash;
+    const void* image;
+  };
+  const size_t words = layout_.image_words();
+  absl::MutexLock lock(&mutex_);
+  captures_.erase(std::find(captures_.begin(), captures_.end(), capture));
+  std::vector<Source> sources;
+  sources.reserve(index_.size() + capture->kept().hashes.size());
+  for (const RowIndex::Entry& entry : index_.Entries()) {
+    if (!capture->IsMarked(entry.place)) sources.push_back({entry.hash, rows_.At(entry.place)});
+  }
+  const RowImages& kept = capture->kept();
+  for (size_t i = 0; i < kept.hashes.size(); ++i) sources.push_back({kept.hashes[i], &kept.words[i * words]});
+  std::sort(sources.begin(), sources.end(), [](const Source& a, const Source& b) { return a.hash < b.hash; });
+  RowImages rows;
+  rows.hashes.reserve(sources.size());
+  rows.words.resize(sources.size() * words);
+  for (size_t i = 0; i < sources.size(); ++i) {
+    rows.hashes.push_back(sources[i].hash);
+    std::memcpy(rows.words.data() + i * words, sources[i].image, words * sizeof(uint32_t));
+  }
+  return rows;
+}
+
+size_t TableRange::Restore(absl::Span<const uint64_t> hashes, const char* images) {
+  const size_t bytes = layout_.image_words() * sizeof(uint32_t);
+  absl::MutexLock lock(&mutex_);
+  index_.Reserve(index_.size() + hashes.size());
+  size_t restored = 0;
+  for (size_t i = 0; i < hashes.size(); ++i) {
+    float* const row = index_.Find(hashes[i]) == RowIndex::kNoPlace ? CreateLocked(hashes[i]) : nullptr;
+    if (row == nullptr) continue;
+    std::memcpy(row, images + i * bytes, bytes);
+    ++restored;
+  }
+  return restored;
 }
 
 uint64_t TableRange::rows() const {
@@ -148,11 +199,17 @@ void TableRange::PushGroupLocked(const BatchPush& push, size_t begin, size_t cou
   RowUpdate updates[kGroup];
   size_t updated = 0;
   for (size_t i = 0; i < count; ++i) {
+    const uint64_t hash = push.hashes[begin + i];
     float* row = group.rows[i];
-    if (row == nullptr) {
-      row = CreateLocked(push.hashes[begin + i], *push.initializer);
+    if (row != nullptr) {
+      KeepLocked(hash, group.places[i]);
+    } else {
+      row = CreateLocked(hash);
       ++(row == nullptr ? outcome.refused : outcome.created);
       if (row == nullptr) continue;
+      push.initializer->Fill(hash, {row, static_cast<size_t>(layout_.dim())});
+      std::fill_n(row + layout_.dim(), layout_.slot_floats(), 0.0f);
+      layout_.State(row) = RowState();
     }
     updates[updated++] = UpdateOf(push, begin + i, layout_, row, outcome);
   }
@@ -174,18 +231,21 @@ void TableRange::ReserveMissingLocked(absl::Span<const uint64_t> hashes) {
   index_.Reserve(index_.size() + missing);
 }
 
-float* TableRange::CreateLocked(uint64_t hash, const InitialRows& initializer) {
+float* TableRange::CreateLocked(uint64_t hash) {
   const std::optional<uint32_t> place = rows_.Allocate();
   if (!place.has_value()) return nullptr;
   if (!index_.Insert(hash, *place)) {
     rows_.Free(*place);
     return nullptr;
   }
-  float* row = rows_.At(*place);
-  initializer.Fill(hash, {row, static_cast<size_t>(layout_.dim())});
-  std::fill_n(row + layout_.dim(), layout_.slot_floats(), 0.0f);
-  layout_.State(row) = RowState();
-  return row;
+  for (RangeCapture* capture : captures_) capture->Mark(*place);
+  return rows_.At(*place);
+}
+
+void TableRange::KeepLocked(uint64_t hash, uint32_t place) {
+  for (RangeCapture* capture : captures_) {
+    if (capture->Mark(place)) capture->Keep(hash, rows_.At(place), layout_);
+  }
 }
 
 }  // namespace ballast

@@ -4,11 +4,13 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/functional/function_ref.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
+#include "server/tables/range_capture.h"
 #include "server/tables/row_batch.h"
 #include "server/tables/row_index.h"
 #include "server/tables/row_layout.h"
@@ -53,6 +55,16 @@ class TableRange {
   // Calls `visitor` for each row, ascending by hash, under the lock: it must neither block nor use the table.
   void ForEachRow(absl::FunctionRef<void(const RowView&)> visitor) const;
 
+  // Keeps the rows as they are now in `capture` until EndCapture, which returns them, or DropCapture. The capture must
+  // not be used otherwise meanwhile.
+  void BeginCapture(RangeCapture* capture);
+  RowImages EndCapture(RangeCapture* capture);
+  void DropCapture(RangeCapture* capture);
+
+  // Adds rows of this range; the hashes ascend. `images`: RowLayout::image_words() words each. Returns the number of
+  // rows added: fewer if one existed, which stays as it is, or if there is no memory.
+  size_t Restore(absl::Span<const uint64_t> hashes, const char* images);
+
   uint64_t rows() const;
   // Bytes of index, rows and this object.
   uint64_t memory_bytes() const;
@@ -76,8 +88,10 @@ class TableRange {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Makes room in the index for the missing ones of the hashes, if there is memory.
   void ReserveMissingLocked(absl::Span<const uint64_t> hashes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Creates the row; nullptr if there is no memory.
-  float* CreateLocked(uint64_t hash, const InitialRows& initializer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Creates the row, with undefined contents; nullptr if there is no memory.
+  float* CreateLocked(uint64_t hash) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Lets the captures keep the row at that place, which is about to change.
+  void KeepLocked(uint64_t hash, uint32_t place) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const RowLayout layout_;
   std::atomic<uint64_t> next_order_{0};
@@ -86,6 +100,8 @@ class TableRange {
   uint64_t changes_ ABSL_GUARDED_BY(mutex_) = 0;
   RowIndex index_ ABSL_GUARDED_BY(mutex_);
   RowSegments rows_ ABSL_GUARDED_BY(mutex_);
+  // Captures that have not read this range yet.
+  std::vector<RangeCapture*> captures_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace ballast

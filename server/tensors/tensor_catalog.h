@@ -88,6 +88,7 @@ class TensorCatalog {
   size_t slice_count() const { return slices_.size(); }
   // Bytes of weights and slots.
   uint64_t bytes() const { return bytes_; }
+  uint64_t other_bytes() const { return other_bytes_; }
 
  private:
   absl::Status CutWhole(std::vector<OwnedTensor>& tensors) const;

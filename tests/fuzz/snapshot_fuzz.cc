@@ -23,6 +23,9 @@ internal::v1::SnapshotHeader Header() {
   return header;
 }
 
+// Hashes and images of two rows of 16 bytes.
+constexpr char kRows[48] = {1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 64};
+
 // The bodies of a valid file, as the writer makes them.
 std::string Bodies() {
   internal::v1::SnapshotRecord header, slice, end;
@@ -35,9 +38,16 @@ std::string Bodies() {
   const std::vector<float> held(3);
   internal::v1::HeldGradient about;
   about.set_worker(1);
-  end.mutable_end()->set_records(3);
+  internal::v1::TableState table;
+  table.set_table_id(7);
+  internal::v1::RowsState rows;
+  rows.set_table_id(7);
+  rows.set_rows(2);
+  rows.set_row_bytes(16);
+  end.mutable_end()->set_records(5);
   return AsInput(FrameMessage(header)) + AsInput(FrameMessage(slice) + std::string(24, '\x3f')) +
-         AsInput(FrameGradient(about, held) + std::string(12, '\x3f')) + AsInput(FrameMessage(end));
+         AsInput(FrameGradient(about, held) + std::string(12, '\x3f')) + AsInput(FrameTable(table)) +
+         AsInput(FrameRows(rows) + std::string(kRows, sizeof(kRows))) + AsInput(FrameMessage(end));
 }
 
 }  // namespace
@@ -53,6 +63,15 @@ std::vector<std::string> FuzzSeeds() {
   slice.set_held_gradients(1);
   Require((*writer)->Add(FrameSlice(slice, arrays), arrays).ok(), "a snapshot accepts a slice");
   Require((*writer)->Add(FrameGradient({}, values), {arrays[0]}).ok(), "a snapshot accepts a gradient");
+  internal::v1::TableState table;
+  table.set_table_id(7);
+  internal::v1::RowsState rows;
+  rows.set_table_id(7);
+  rows.set_ranges(64);
+  rows.set_rows(2);
+  rows.set_row_bytes(16);
+  Require((*writer)->Add(FrameTable(table), absl::Span<const absl::string_view>()).ok(), "a snapshot accepts a table");
+  Require((*writer)->Add(FrameRows(rows), {absl::string_view(kRows, sizeof(kRows))}).ok(), "a snapshot accepts rows");
   Require((*writer)->Finish().ok(), "a snapshot can be finished");
   return {std::string(1, '\0') + files.content(), std::string(1, '\1') + Bodies()};
 }
@@ -66,14 +85,21 @@ void FuzzOne(FuzzInput input) {
   if (!reader.ok()) return;
   size_t bytes = 0;
   while (true) {
-    const auto slice = (*reader)->Next();
-    if (!slice.ok() || !slice->has_value()) return;
-    Require((*slice)->arrays.size() == (*slice)->state.arrays(), "a slice has its arrays");
-    for (const std::vector<float>& values : (*slice)->arrays) {
-      Require(values.size() == (*slice)->state.elements(), "an array has its elements");
-      bytes += sizeof(float) * values.size();
+    const auto part = (*reader)->Next();
+    if (!part.ok() || !part->has_value()) return;
+    if (const auto* rows = std::get_if<SnapshotRows>(&**part)) {
+      Require(rows->hashes.size() == rows->about.rows(), "rows have their hashes");
+      Require(rows->images.size() == rows->about.rows() * rows->about.row_bytes(), "rows have their images");
+      bytes += rows->images.size();
     }
-    Require(bytes <= content.size(), "values take at most the size of the file");
+    if (const auto* slice = std::get_if<SnapshotSlice>(&**part)) {
+      Require(slice->arrays.size() == slice->state.arrays(), "a slice has its arrays");
+      for (const std::vector<float>& values : slice->arrays) {
+        Require(values.size() == slice->state.elements(), "an array has its elements");
+        bytes += sizeof(float) * values.size();
+      }
+    }
+    Require(bytes <= content.size(), "values and rows take at most the size of the file");
   }
 }
 

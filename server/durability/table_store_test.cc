@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tests of rows in the log, in snapshots and in checkpoints.
+#include <fstream>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/storage/checkpoint_folder.h"
+#include "common/storage/file.h"
+#include "common/storage/shard_log.h"
+#include "common/tables/placed_table.h"
+#include "common/tensors/shard_map.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/durability/checkpoint_source.h"
+#include "server/durability/shard_checkpoint.h"
+#include "server/durability/shard_store_fixture.h"
+#include "server/durability/table_store_fixture.h"
+
+namespace ballast {
+namespace {
+
+using ::testing::HasSubstr;
+
+class TableStoreTest : public ShardStoreTest {
+ protected:
+  Process& StartTables(uint64_t log_bytes = 1 << 28) {
+    Process& process = Start(PosixFileSystem(), log_bytes);
+    EXPECT_THAT(process.shard.Declare(Job(), {Tensor(1, "w", 300)}, {PartOf(0, 1)}), IsOk());
+    return process;
+  }
+};
+
+TEST_F(TableStoreTest, RowsComeBackFromTheLog) {
+  Process& process = StartTables();
+  for (uint64_t step = 1; step <= 20; ++step)
+    ASSERT_THAT(PushRows(process.shard, 50 * step, 0.1f * step, step), IsOk());
+  const auto want = RowsOf(process.shard);
+  EXPECT_EQ(want.size(), 1001u);
+  Process& again = Start();
+  EXPECT_EQ(again.recovered.records, 21u);
+  EXPECT_EQ(RowsOf(again.shard), want);
+  // A retry is a duplicate, and the next push goes on.
+  EXPECT_TRUE(PushRows(again.shard, 1000, 2, 20)->duplicate);
+  EXPECT_EQ(PushRows(again.shard, 1001, 1, 21)->created, 1u);
+}
+
+TEST_F(TableStoreTest, RowsComeBackFromASnapshotAndTheLogAfterIt) {
+  Process& process = StartTables();
+  for (uint64_t step = 1; step <= 20; ++step)
+    ASSERT_THAT(PushRows(process.shard, 50 * step, 0.1f * step, step), IsOk());
+  ASSERT_THAT(process.store->TakeSnapshot(), IsOk());
+  for (uint64_t step = 21; step <= 25; ++step) ASSERT_THAT(PushRows(process.shard, 30 * step, 1, step), IsOk());
+  const auto want = RowsOf(process.shard);
+  Process& again = Start();
+  EXPECT_EQ(again.recovered.snapshot_position, 21u);
+  EXPECT_EQ(again.recovered.records, 5u);
+  EXPECT_EQ(RowsOf(again.shard), want);
+  EXPECT_TRUE(PushRows(again.shard, 1000, 2, 25)->duplicate);
+}
+
+TEST_F(TableStoreTest, SnapshotsAreTakenWhilePushesGoOn) {
+  std::map<uint64_t, std::string> want;
+  {
+    Process& process = StartTables(/*log_bytes=*/50000);
+    for (uint64_t step = 1; step <= 200; ++step) ASSERT_THAT(PushRows(process.shard, 300, 0.1f * step, step), IsOk());
+    ASSERT_THAT(process.store->TakeSnapshot(), IsOk());
+    want = RowsOf(process.shard);
+    EXPECT_GT(process.shard.status().snapshots, 0u);
+  }
+  EXPECT_EQ(RowsOf(Start().shard), want);
+}
+
+TEST_F(TableStoreTest, ASnapshotOfADamagedRowIsRefused) {
+  Process& process = StartTables();
+  ASSERT_THAT(PushRows(process.shard, 100, 1, 1), IsOk());
+  ASSERT_THAT(process.store->TakeSnapshot(), IsOk());
+  process_.reset();
+  const std::vector<uint64_t> snapshots = ListSnapshots(*PosixFileSystem(), folder_).value();
+  ASSERT_EQ(snapshots.size(), 1u);
+  const std::string path = SnapshotPath(folder_, snapshots[0]);
+  std::string content = ReadFile(path).value();
+  content[content.size() - 200] ^= 1;
+  ASSERT_THAT(PosixFileSystem()->Remove(path), IsOk());
+  std::ofstream(path, std::ios::binary) << content;
+  process_ = std::make_unique<Process>(folder_);
+  EXPECT_EQ(process_->status.code(), absl::StatusCode::kDataLoss) << process_->status;
+}
+
+// Shards with checkpoints, in as many servers as each part of a test wants.
+class TableCheckpointTest : public testing::Test {
+ protected:
+  struct Server {
+    Server(uint32_t rank, uint32_t shards, const std::string& resume_from)
+        : shard({.rank = rank,
+                 .keeps_checkpoints = true,
+                 .resume_from = resume_from,
+                 .load_checkpoint = [](const std::string& path, const JobConfig& job,
+                                       absl::Span<const OwnedTensor> tensors,
+                                       absl::Span<const std::unique_ptr<Table>> tables) -> absl::StatusOr<Resumption> {
+                   const auto source = CheckpointSource::Open(path);
+                   return source.ok() ? source->Load(job, tensors, tables) : source.status();
+                 }},
+                Clock::Real()),
+          rank(rank),
+          shards(shards) {}
+
+    absl::Status Declare(const OwnedTable& table) {
+      return shard.Declare(Job(v1::Durability::CHECKPOINT), {}, {table}).status();
+    }
+
+    ParameterShard shard;
+    uint32_t rank, shards;
+  };
+  using Servers = std::vector<std::unique_ptr<Server>>;
+
+  Servers Start(uint32_t shards, const std::string& resume_from = "") {
+    Servers servers;
+    for (uint32_t rank = 0; rank < shards; ++rank) {
+      servers.push_back(std::make_unique<Server>(rank, shards, resume_from));
+      EXPECT_THAT(servers.back()->Declare(PartOf(rank, shards)), IsOk());
+    }
+    return servers;
+  }
+
+  static void Push(Servers& servers, uint64_t ids, float value, uint64_t sequence) {
+    for (auto& server : servers) {
+      ASSERT_THAT(PushRows(server->shard, ids, value, sequence, server->rank, server->shards), IsOk());
+    }
+  }
+
+  static std::map<uint64_t, std::string> All(Servers& servers) {
+    std::map<uint64_t, std::string> rows;
+    for (auto& server : servers) rows.merge(RowsOf(server->shard));
+    return rows;
+  }
+
+  // Commits a checkpoint and returns the path of its manifest. A push changes the rows while they are written.
+  std::string Save(Servers& servers, uint64_t sequence) {
+    std::vector<std::string> addresses;
+    for (const auto& server : servers) addresses.push_back(absl::StrCat("server:", server->rank + 1));
+    internal::v1::CheckpointManifest manifest;
+    manifest.set_id(1);
+    manifest.add_incarnations(1);
+    *manifest.mutable_map() = ShardMap(std::move(addresses)).ToProto();
+    *manifest.mutable_map()->add_tables() = ToProto(SpreadRanges(PartOf(0, 1).spec, servers.size()));
+    for (auto& server : servers) {
+      CheckpointWriter writer(PosixFileSystem(), folder_.path(), server->rank);
+      writer.Begin(1, server->shards, server->shard.Capture([] {}));
+      EXPECT_THAT(PushRows(server->shard, 700, 5, sequence, server->rank, server->shards), IsOk());
+      while (!writer.outcome().has_value()) absl::SleepFor(absl::Milliseconds(1));
+      const absl::StatusOr<FileDigest> digest = writer.outcome()->digest;
+      EXPECT_THAT(digest, IsOk());
+      internal::v1::CheckpointManifest::File& file = *manifest.add_files();
+      file.set_name(CheckpointFolder::ShardFileName(1, server->rank, server->shards));
+      file.set_bytes(digest->bytes);
+      file.set_checksum(digest->checksum);
+    }
+    EXPECT_THAT(folder_.Commit(manifest), IsOk());
+    return folder_.ManifestPath(1);
+  }
+
+  CheckpointFolder folder_{PosixFileSystem(), NewFolder()};
+};
+
+TEST_F(TableCheckpointTest, HasTheRowsOfItsMomentForAnyNumberOfServers) {
+  Servers two = Start(2);
+  Push(two, 500, 1, 1);
+  Push(two, 300, 0.5f, 2);
+  const auto want = All(two);
+  EXPECT_EQ(want.size(), 501u);
+  const std::string manifest = Save(two, 3);
+  EXPECT_NE(All(two), want);
+  for (uint32_t shards : {1u, 2u, 3u, 5u}) {
+    Servers resumed = Start(shards, manifest);
+    EXPECT_EQ(All(resumed), want) << shards;
+    // The workers' incarnations before the checkpoint no longer count.
+    EXPECT_THAT(PushRows(resumed[0]->shard, 1, 1, 4, 0, shards).status().message(), HasSubstr("incarnation"));
+  }
+}
+
+TEST_F(TableCheckpointTest, OfAnotherTableIsRefused) {
+  Servers one = Start(1);
+  Push(one, 10, 1, 1);
+  const std::string manifest = Save(one, 2);
+  Server other(0, 1, manifest);
+  OwnedTable table = PartOf(0, 1);
+  table.spec.mutable_optimizer()->mutable_adam()->set_learning_rate(0.2f);
+  EXPECT_THAT(other.Declare(table).message(), HasSubstr("table 100000 \"rows\": "));
+  table = PartOf(0, 1);
+  table.spec.set_id(10);
+  EXPECT_THAT(other.Declare(table).message(), HasSubstr("table \"rows\" is not in the checkpoint"));
+}
+
+TEST_F(TableCheckpointTest, WithoutAShardsRangesIsDamaged) {
+  Servers two = Start(2);
+  Push(two, 100, 1, 1);
+  const std::string manifest = Save(two, 2);
+  // Both files are of the first shard.
+  internal::v1::CheckpointManifest changed = ReadManifest(manifest).value();
+  *changed.mutable_files(1) = changed.files(0);
+  changed.set_id(2);
+  ASSERT_THAT(folder_.Commit(changed), IsOk());
+  Server other(1, 2, folder_.ManifestPath(2));
+  EXPECT_THAT(other.Declare(PartOf(1, 2)).message(), HasSubstr("got 0 of the 2048 ranges of table \"rows\""));
+}
+
+}  // namespace
+}  // namespace ballast
