@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/shard/table_builder.h"
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "common/tables/row_hash.h"
+#include "common/tables/table_spec_fixture.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/shard/shard_fixture.h"
+#include "server/shard/shard_tables.h"
+
+namespace ballast {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr uint32_t kTable = 9;
+constexpr uint32_t kRanges = 64;
+
+// A table of 64 ranges that follows the changes of another one.
+class TableBuilderTest : public testing::Test {
+ protected:
+  TableBuilderTest() {
+    OwnedTable table{SgdTable(kTable, "rows", 2), {}};
+    table.spec.set_range_bits(6);
+    table.spec.mutable_optimizer()->mutable_adam()->set_learning_rate(0.1f);
+    table.spans.emplace_back().set_count(kRanges);
+    EXPECT_TRUE(copy_.Declare({table}).ok());
+    auto added = original_.Check(job_, {table});
+    EXPECT_TRUE(added.ok()) << added.status();
+    original_.Add(*std::move(added), {});
+    table_ = original_.Find(kTable).value_or(nullptr);
+  }
+
+  // A change that the copy has not received yet.
+  struct Change {
+    PushTicket ticket;
+    std::vector<uint64_t> ids;
+    std::vector<float> gradients;
+  };
+
+  template <typename Take>
+  static void View(const Change& change, const Take& take) {
+    const absl::string_view payload = Bytes(change.gradients);
+    const absl::string_view ids(reinterpret_cast<const char*>(change.ids.data()), change.ids.size() * sizeof(uint64_t));
+    take(RowGradientsView{kTable, ids, /*unordered=*/true, {}, v1::ENCODING_FP32, {&payload, 1}});
+  }
+
+  void Push(const std::vector<uint64_t>& ids, float value) {
+    ++position_;
+    const Change& change =
+        changes_.emplace_back(Change{{0, 1, position_, 0, 1}, ids, std::vector<float>(ids.size() * 2, value)});
+    View(change, [&](const RowGradientsView& view) {
+      absl::StatusOr<CheckedRows> checked =
+          original_.CheckPush(change.ticket, /*last_of_step=*/true, {&view, 1}, false);
+      ASSERT_TRUE(checked.ok()) << checked.status();
+      for (CheckedRows::Part& part : checked->parts) {
+        part.turn = table_->TakeTurn(std::nullopt, part.gradients.order.hashes(), /*last_of_step=*/true, false);
+        part.table->Apply(part.gradients, part.turn);
+      }
+    });
+  }
+
+  // The copy receives up to `count` changes.
+  void Deliver(size_t count) {
+    for (; count > 0 && !changes_.empty(); --count, changes_.pop_front()) {
+      const Change& change = changes_.front();
+      View(change, [&](const RowGradientsView& view) {
+        const absl::Status followed =
+            copy_.Push(change.ticket.sequence, change.ticket, /*last_of_step=*/true, {&view, 1}, false);
+        ASSERT_TRUE(followed.ok()) << followed;
+      });
+    }
+  }
+
+  void PushSome() {
+    std::vector<uint64_t> ids;
+    for (uint64_t id = 0; id < 2000; ++id) {
+      if (random_() % 10 == 0) ids.push_back(id);
+    }
+    Push(ids, 0.25f + random_() % 8);
+  }
+
+  // Sends ranges [first, first + count) as they are now. They change before they are read.
+  void Send(uint32_t first, uint32_t count) {
+    const uint64_t captured_at = position_;
+    const auto capture = table_->BeginCapture(first, count);
+    PushSome();
+    while (const std::optional<RowsPiece> piece = capture->Next()) {
+      const absl::Status added =
+          copy_.AddRows(kTable, piece->range, piece->ranges, piece->rows.hashes, Images(piece->rows), captured_at);
+      ASSERT_TRUE(added.ok()) << added;
+    }
+  }
+
+  static absl::string_view Images(const RowImages& rows) {
+    return {reinterpret_cast<const char*>(rows.words.data()), rows.words.size() * sizeof(uint32_t)};
+  }
+
+  static std::map<uint64_t, std::vector<uint32_t>> RowsOf(const Table& table) {
+    std::map<uint64_t, std::vector<uint32_t>> rows;
+    const auto capture = table.BeginCapture();
+    const size_t words = capture->row_bytes() / sizeof(uint32_t);
+    while (const std::optional<RowsPiece> piece = capture->Next()) {
+      for (size_t i = 0; i < piece->rows.hashes.size(); ++i) {
+        const auto image = piece->rows.words.begin() + i * words;
+        rows[piece->rows.hashes[i]] = {image, image + words};
+      }
+    }
+    return rows;
+  }
+
+  const JobConfig job_{"job", AsyncPolicy(), 2, {}};
+  ShardTables original_{0, 1 << 30};
+  ShardTables other_{0, 1 << 30};
+  TableBuilder copy_{0, [this](absl::Span<const OwnedTable> tables) { return other_.Check(job_, tables); }};
+  Table* table_ = nullptr;
+  uint64_t position_ = 0;
+  std::deque<Change> changes_;
+  std::mt19937 random_{1};
+};
+
+TEST_F(TableBuilderTest, FollowsATableWhoseRangesArriveBetweenItsChanges) {
+  PushSome();
+  PushSome();
+  ASSERT_TRUE(copy_.AddState(kTable, table_->state(), position_).ok());
+  for (uint32_t first = 0; first < kRanges; first += 8) {
+    PushSome();
+    // Some of the changes that the capture contains arrive after it.
+    Deliver(random_() % 4);
+    Send(first, 8);
+  }
+  Deliver(changes_.size());
+  const auto want = RowsOf(*table_);
+  const Table::State state = table_->state();
+  auto built = std::move(copy_).Finish();
+  ASSERT_TRUE(built.ok()) << built.status();
+  ASSERT_EQ(built->size(), 1u);
+  EXPECT_EQ(RowsOf(*built->front()), want);
+  EXPECT_EQ(built->front()->state().clock, state.clock);
+  EXPECT_GT(want.size(), 1500u);
+}
+
+TEST_F(TableBuilderTest, RefusesRangesOutOfOrder) {
+  ASSERT_TRUE(copy_.AddState(kTable, {}, 0).ok());
+  EXPECT_THAT(copy_.AddRows(kTable, 1, 1, {}, "", 0).message(),
+              HasSubstr("got 1 ranges from 1, want them from 0 to 63"));
+  EXPECT_THAT(copy_.AddRows(kTable, 0, 65, {}, "", 0).message(), HasSubstr("got 65 ranges from 0"));
+  EXPECT_THAT(copy_.AddRows(kTable, 0, 1u << 31, {}, "", 0).message(), HasSubstr("ranges from 0"));
+  EXPECT_THAT(copy_.AddRows(8, 0, 1, {}, "", 0).message(), HasSubstr("table 8 is not declared"));
+  EXPECT_THAT(copy_.AddState(kTable, {}, 0).message(), HasSubstr("got its state twice"));
+}
+
+TEST_F(TableBuilderTest, RefusesRowsThatCannotBeTheTables) {
+  const std::string images(2 * (2 + 4 + 3) * sizeof(float), '\0');
+  EXPECT_THAT(copy_.AddRows(kTable, 0, 1, {1, 2}, images.substr(1), 0).message(), HasSubstr("got 71 bytes of 2 rows"));
+  EXPECT_THAT(copy_.AddRows(kTable, 0, 1, {2, 1}, images, 0).message(), HasSubstr("row 1 has hash"));
+  ASSERT_TRUE(copy_.AddRows(kTable, 0, 0, {1, 2}, images, 0).ok());
+  EXPECT_THAT(copy_.AddRows(kTable, 0, 1, {2, 3}, images, 0).message(), HasSubstr("has 1 rows twice"));
+}
+
+TEST_F(TableBuilderTest, IsNotFinishedWithoutEveryRangeAndState) {
+  EXPECT_THAT(TableBuilder(std::move(copy_)).Finish().status().message(),
+              HasSubstr("got no state and 0 of its 64 ranges"));
+}
+
+}  // namespace
+}  // namespace ballast
