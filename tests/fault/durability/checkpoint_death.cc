@@ -13,6 +13,7 @@
 #include "common/storage/checkpoint_folder.h"
 #include "common/storage/testing/lossy_file_system.h"
 #include "common/tensors/shard_map.h"
+#include "server/durability/checkpoint_source.h"
 #include "server/durability/shard_checkpoint.h"
 #include "server/durability/shard_snapshot.h"
 #include "tests/fault/durability/disk_faults.h"
