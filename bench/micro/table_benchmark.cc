@@ -23,8 +23,8 @@
 #include "absl/functional/function_ref.h"
 #include "absl/random/zipf_distribution.h"
 #include "common/tables/row_hash.h"
-#include "server/tables/page_arena.h"
-#include "server/tables/row_segments.h"
+#include "server/tables/range/page_arena.h"
+#include "server/tables/range/row_segments.h"
 #include "server/tables/sparse_table.h"
 
 #if __has_include(<libcuckoo/cuckoohash_map.hh>)

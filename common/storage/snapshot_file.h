@@ -43,7 +43,7 @@ struct SnapshotRows {
   std::string images;
 };
 
-// What a snapshot has between its header and its end.
+// A part of a snapshot between its header and its end.
 using SnapshotPart = std::variant<SnapshotSlice, internal::v1::TableState, SnapshotRows>;
 
 // Returns the framed message of a slice's record, with the numbers of elements and of arrays set; the arrays have
@@ -53,9 +53,10 @@ std::string FrameSlice(internal::v1::SliceState slice, absl::Span<const absl::Sp
 // Returns the framed message of a held gradient's record, with the number of elements set; they are written after it.
 std::string FrameGradient(internal::v1::HeldGradient gradient, absl::Span<const float> values);
 
-// Return the framed messages of the records of a table and of its rows; the rows' hashes and images are written after
-// it.
+// Returns the framed message of a table's record. Records of its rows follow.
 std::string FrameTable(internal::v1::TableState table);
+
+// Returns the framed message of a record of rows; their hashes and images are written after it.
 std::string FrameRows(internal::v1::RowsState rows);
 
 // Parses a snapshot's records in order, from any source: a header, slices each followed by its gradients, tables each

@@ -219,11 +219,11 @@ absl::Status ShardMap::Place(absl::Span<const v1::TensorSpec> specs, absl::Span<
   Declarations declared;
   for (const PlacedTensor& tensor : tensors_) {
     bytes += BoundBytes(tensor.spec);
-    declared.Add(tensor.spec).IgnoreError();
+    if (const auto fresh = declared.Add(tensor.spec); !fresh.ok()) return fresh.status();
   }
   for (const PlacedTable& table : tables_) {
     bytes += BoundBytes(table);
-    declared.Add(table.spec).IgnoreError();
+    if (const auto fresh = declared.Add(table.spec); !fresh.ok()) return fresh.status();
   }
   std::vector<PlacedTensor> added;
   for (const v1::TensorSpec& spec : specs) {

@@ -180,11 +180,8 @@ absl::Status Loading::CheckMode(const v1::ConsistencyPolicy& saved) const {
 absl::Status Loading::Take(const internal::v1::SnapshotHeader& header, SnapshotPart part) {
   if (absl::Status status = CheckMode(header.declaration().policy()); !status.ok()) return status;
   if (const auto* rows = std::get_if<SnapshotRows>(&part)) return TakeRows(*rows);
-  if (const auto* state = std::get_if<internal::v1::TableState>(&part)) {
-    TakeState(*state);
-  } else {
-    TakeSlice(header.declaration(), std::get<SnapshotSlice>(std::move(part)));
-  }
+  if (const auto* state = std::get_if<internal::v1::TableState>(&part)) TakeState(*state);
+  if (auto* slice = std::get_if<SnapshotSlice>(&part)) TakeSlice(header.declaration(), std::move(*slice));
   return absl::OkStatus();
 }
 

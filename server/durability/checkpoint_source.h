@@ -10,7 +10,6 @@
 #include "absl/types/span.h"
 #include "ballast/internal/v1/checkpoint.pb.h"
 #include "server/shard/shard_state.h"
-#include "server/tables/table.h"
 
 namespace ballast {
 

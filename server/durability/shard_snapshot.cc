@@ -230,9 +230,10 @@ absl::Status AddPart(SnapshotPart part, uint64_t captured_at, ShardBuilder& buil
   if (const auto* table = std::get_if<internal::v1::TableState>(&part)) {
     return builder.tables().AddState(table->table_id(), ToTableState(*table), captured_at);
   }
-  const auto& rows = std::get<SnapshotRows>(part);
-  return builder.tables().AddRows(rows.about.table_id(), rows.about.range(), rows.about.ranges(), rows.hashes,
-                                  rows.images, captured_at);
+  const auto* const rows = std::get_if<SnapshotRows>(&part);
+  if (rows == nullptr) return absl::OkStatus();
+  return builder.tables().AddRows(rows->about.table_id(), rows->about.range(), rows->about.ranges(), rows->hashes,
+                                  rows->images, captured_at);
 }
 
 SnapshotThread::SnapshotThread(Options options) : options_(std::move(options)), thread_([this] { Run(); }) {}

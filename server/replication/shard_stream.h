@@ -34,8 +34,8 @@ std::string JoinPushOf(const std::vector<bool>& keep, const internal::v1::ShardR
 using SendPart = absl::FunctionRef<bool(const internal::v1::ReplicateRequest& part)>;
 bool SendRecord(internal::v1::ReplicateRequest::Kind kind, uint64_t position, absl::string_view record, SendPart send);
 
-// The parts of a transfer, in this order: the shard's job, tensors and tables; the slices; for each table its state, then
-// its rows; the end.
+// The parts of a transfer, in this order: the shard's job, tensors and tables; the slices; for each table its state,
+// then its rows; the end.
 bool SendOutline(uint32_t shard, uint64_t position, const ShardState& outline, SendPart send);
 bool SendSlice(uint64_t position, const ShardState::SliceEntry& slice, SendPart send);
 bool SendTable(uint64_t position, const ShardState::TableEntry& table, SendPart send);

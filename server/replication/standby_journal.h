@@ -27,12 +27,12 @@
 namespace ballast {
 
 // Owns a server's side of the stream to its standby: sends the shard slice by slice and some ranges of a table at a
-// time, and each change to what was sent. A change is durable once the standby has applied it too. Without a standby, or while one catches up,
-// changes are durable at once, except that responses are held back while the link cannot keep up. Invariant: from the
-// report that a standby is in step until the coordinator knows that it is lost, nothing is durable that the standby
-// has not acknowledged, so a standby that takes over has every acknowledged change. Deliberately decides none of
-// this: it performs what ReplicationState returns.
-// Thread safety: all methods may be called from any thread.
+// time, and each change to what was sent. A change is durable once the standby has applied it too. Without a standby,
+// or while one catches up, changes are durable at once, except that responses are held back while the link cannot keep
+// up. Invariant: from the report that a standby is in step until the coordinator knows that it is lost, nothing is
+// durable that the standby has not acknowledged, so a standby that takes over has every acknowledged change.
+// Deliberately decides none of this: it performs what ReplicationState returns. Thread safety: all methods may be
+// called from any thread.
 class StandbyJournal : public ShardJournal {
  public:
   struct Options {

@@ -8,11 +8,11 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "server/tables/page_arena.h"
-#include "server/tables/row_batch.h"
-#include "server/tables/row_layout.h"
+#include "server/tables/range/page_arena.h"
+#include "server/tables/range/row_batch.h"
+#include "server/tables/range/row_layout.h"
+#include "server/tables/range/table_range.h"
 #include "server/tables/table_capture.h"
-#include "server/tables/table_range.h"
 
 namespace ballast {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "server/tables/table_fixture.h"
+#include "server/tables/range/table_fixture.h"
 
 namespace ballast {
 namespace {

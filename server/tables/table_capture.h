@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "server/tables/range_capture.h"
-#include "server/tables/row_layout.h"
-#include "server/tables/table_range.h"
+#include "server/tables/range/range_capture.h"
+#include "server/tables/range/row_layout.h"
+#include "server/tables/range/table_range.h"
 
 namespace ballast {
 

@@ -9,8 +9,8 @@
 
 #include "common/tables/row_hash.h"
 #include "gtest/gtest.h"
+#include "server/tables/range/table_fixture.h"
 #include "server/tables/sparse_table.h"
-#include "server/tables/table_fixture.h"
 
 namespace ballast {
 namespace {

@@ -8,7 +8,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "server/memory/byte_budget.h"
-#include "server/tables/page_arena.h"
+#include "server/tables/range/page_arena.h"
 
 namespace ballast {
 

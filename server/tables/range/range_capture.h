@@ -6,7 +6,7 @@
 #include <cstring>
 #include <vector>
 
-#include "server/tables/row_layout.h"
+#include "server/tables/range/row_layout.h"
 
 namespace ballast {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/tables/row_index.h"
+#include "server/tables/range/row_index.h"
 
 #include <algorithm>
 #include <map>

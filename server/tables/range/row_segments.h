@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <optional>
 
-#include "server/tables/row_layout.h"
-#include "server/tables/segmented_array.h"
+#include "server/tables/range/row_layout.h"
+#include "server/tables/range/segmented_array.h"
 
 namespace ballast {
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "server/tables/page_arena.h"
+#include "server/tables/range/page_arena.h"
 
 namespace ballast {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "server/tables/segmented_array.h"
+#include "server/tables/range/segmented_array.h"
 
 namespace ballast {
 

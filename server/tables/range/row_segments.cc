@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/tables/row_segments.h"
+#include "server/tables/range/row_segments.h"
 
 #include <cstring>
 

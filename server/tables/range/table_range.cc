@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/tables/table_range.h"
+#include "server/tables/range/table_range.h"
 
 #include <algorithm>
 #include <cstring>

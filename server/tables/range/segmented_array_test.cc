@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/tables/segmented_array.h"
+#include "server/tables/range/segmented_array.h"
 
 #include <cstring>
 #include <vector>

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "common/tables/row_hash.h"
-#include "server/tables/row_batch.h"
+#include "server/tables/range/row_batch.h"
 
 namespace ballast {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/tables/page_arena.h"
+#include "server/tables/range/page_arena.h"
 
 #include <sys/mman.h>
 

@@ -10,11 +10,11 @@
 #include "absl/functional/function_ref.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
-#include "server/tables/range_capture.h"
-#include "server/tables/row_batch.h"
-#include "server/tables/row_index.h"
-#include "server/tables/row_layout.h"
-#include "server/tables/row_segments.h"
+#include "server/tables/range/range_capture.h"
+#include "server/tables/range/row_batch.h"
+#include "server/tables/range/row_index.h"
+#include "server/tables/range/row_layout.h"
+#include "server/tables/range/row_segments.h"
 
 namespace ballast {
 
