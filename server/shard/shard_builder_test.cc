@@ -113,7 +113,7 @@ TEST_F(ShardBuilderTest, TakesTensorsThatAreDeclaredMeanwhile) {
   Copy(1, builder);
   Copy(2, builder);
   ASSERT_TRUE(shard_.Declare(job_, {Tensor(1, 3), Tensor(3, 5)}).ok());
-  ASSERT_TRUE(builder.Declare(shard_.CaptureOutline([] {}).tensors).ok());
+  ASSERT_TRUE(builder.Declare(shard_.CaptureOutline([] {}).tensors, {}).ok());
   Copy(3, builder);
   ASSERT_TRUE(Finish(std::move(builder)).ok());
   ExpectEqual(shard_, copy_);
