@@ -153,7 +153,7 @@ TEST(CheckpointFolderTest, ANewerFormatIsRefused) {
   ASSERT_TRUE(writer->Append({FrameMessage(manifest)}, 0).ok());
   const absl::Status status = ReadManifest(folder.ManifestPath(1)).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_TRUE(absl::StrContains(status.message(), "got format 3, written by a newer Ballast, want at most 2"))
+  EXPECT_TRUE(absl::StrContains(status.message(), "got format 4, written by a newer Ballast, want at most 3"))
       << status;
 }
 

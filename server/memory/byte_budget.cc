@@ -27,4 +27,13 @@ absl::StatusOr<ByteBudget::Reservation> ByteBudget::Reserve(uint64_t bytes) {
   return reservation;
 }
 
+ByteBudget::Reservation ByteBudget::Count(uint64_t bytes) {
+  used_->fetch_add(bytes, std::memory_order_relaxed);
+  Reservation reservation(used_, bytes);
+  if (whole_ == nullptr) return reservation;
+  whole_->used_->fetch_add(bytes, std::memory_order_relaxed);
+  reservation.used_of_whole_ = whole_->used_;
+  return reservation;
+}
+
 }  // namespace ballast

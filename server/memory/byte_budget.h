@@ -48,6 +48,12 @@ class ByteBudget {
       bytes_ = bytes;
     }
 
+    // Adds the bytes of another reservation of the same budget.
+    void Add(Reservation other) {
+      if (bytes_ == 0) return void(*this = std::move(other));
+      bytes_ += std::exchange(other.bytes_, 0);
+    }
+
    private:
     friend class ByteBudget;
     Reservation(std::shared_ptr<std::atomic<uint64_t>> used, uint64_t bytes) : used_(std::move(used)), bytes_(bytes) {}
@@ -61,6 +67,9 @@ class ByteBudget {
 
   // RESOURCE_EXHAUSTED, and counted, above the limit; but a reservation always succeeds if none is held.
   absl::StatusOr<Reservation> Reserve(uint64_t bytes);
+
+  // Counts bytes that are in use already, even above the limit.
+  Reservation Count(uint64_t bytes);
 
   uint64_t used() const { return used_->load(std::memory_order_relaxed); }
   uint64_t limit() const { return limit_; }

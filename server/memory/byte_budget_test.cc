@@ -74,6 +74,18 @@ TEST(ByteBudgetTest, AReservationShrinksInThePartAndInTheWhole) {
   EXPECT_EQ(UsedIn(part, whole), Used(0, 0));
 }
 
+TEST(ByteBudgetTest, CountsWhatIsInUseAnywayEvenAboveTheLimit) {
+  ByteBudget whole(100), part(10, &whole);
+  ByteBudget::Reservation held = part.Count(8);
+  held.Add(part.Count(5));
+  EXPECT_EQ(part.used(), 13u);
+  EXPECT_EQ(whole.used(), 13u);
+  EXPECT_FALSE(part.Reserve(1).ok());
+  held.Release();
+  EXPECT_EQ(part.used(), 0u);
+  EXPECT_EQ(whole.used(), 0u);
+}
+
 TEST(ByteBudgetTest, NeverPassesTheLimitWithManyThreads) {
   ByteBudget budget(10);
   std::atomic<bool> passed{false};

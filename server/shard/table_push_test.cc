@@ -162,15 +162,15 @@ TEST_F(TablePushTest, RefusesRowsOfAnotherShard) {
 
 TEST_F(TablePushTest, WithoutMemoryRowsThatExistGoOn) {
   Declare();
-  // 20,000 rows take more than 1 MiB.
-  std::vector<uint64_t> ids = Ids(20000);
-  const Rows all{ids, std::vector<float>(40000, 1)};
+  // 30,000 rows take more than 1 MiB.
+  std::vector<uint64_t> ids = Ids(30000);
+  const Rows all{ids, std::vector<float>(60000, 1)};
   const std::vector<uint64_t> few(ids.begin(), ids.begin() + 10);
   EXPECT_EQ(Push({few, std::vector<float>(20, 1)}).created, 10);
   const auto refused = PushAs({0, 1, ++sequence_, 0, 1}, all);
   EXPECT_EQ(refused.status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(ReasonOf(refused.status()), v1::ERROR_REASON_TABLE_MEMORY);
-  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("19990 of 20000 rows would begin"));
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("29990 of 30000 rows would begin"));
   EXPECT_EQ(shard_.status().tables[0].rows, 10) << "nothing of it is applied";
   EXPECT_EQ(Push({few, std::vector<float>(20, 1)}).applied, 10);
 }

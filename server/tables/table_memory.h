@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <limits>
-#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
@@ -22,15 +21,12 @@ class TableMemory {
   PageArena& arena() { return arena_; }
   ByteBudget& budget() { return *budget_; }
 
-  // Counts the pages that were taken since the last call.
+  // Counts the segments that were taken since the last call.
   void Count() {
-    const uint64_t bytes = arena_.page_bytes();
+    const uint64_t bytes = arena_.segment_bytes();
     absl::MutexLock lock(&mutex_);
     if (bytes <= counted_) return;
-    // Fails if others took the memory since there was room for the rows; the next new row then finds none.
-    absl::StatusOr<ByteBudget::Reservation> more = budget_->Reserve(bytes - counted_);
-    if (!more.ok()) return;
-    held_.push_back(*std::move(more));
+    held_.Add(budget_->Count(bytes - counted_));
     counted_ = bytes;
   }
 
@@ -38,7 +34,7 @@ class TableMemory {
   ByteBudget* const budget_;
   PageArena arena_{std::numeric_limits<uint64_t>::max()};
   absl::Mutex mutex_;
-  std::vector<ByteBudget::Reservation> held_ ABSL_GUARDED_BY(mutex_);
+  ByteBudget::Reservation held_ ABSL_GUARDED_BY(mutex_);
   uint64_t counted_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
