@@ -53,7 +53,8 @@ class RetryingCallTest : public testing::Test {
 
   // `error` follows the call's name; empty: the call succeeds.
   static void ExpectEnd(const Future<Ending>& end, absl::StatusCode code, const std::string& error, uint32_t attempts) {
-    EXPECT_EQ(end.Get()->status, absl::Status(code, error.empty() ? "" : "shard 1 at host:1: push: " + error));
+    EXPECT_EQ(end.Get()->status.code(), code);
+    EXPECT_EQ(end.Get()->status.message(), error.empty() ? "" : "shard 1 at host:1: push: " + error);
     EXPECT_EQ(end.Get()->attempts, attempts);
   }
 
