@@ -40,18 +40,28 @@ struct Queries {
   uint64_t bytes = 0;
 };
 
-absl::StatusOr<Queries> Order(const v1::PullRowsRequest& request, const ParameterShard& shard) {
+// Returns the weights of a row of each query's table. Errors name the shard.
+absl::StatusOr<std::vector<uint32_t>> RowElements(const v1::PullRowsRequest& request, const ParameterShard& shard) {
+  std::vector<uint32_t> dims;
+  for (const v1::RowQuery& query : request.queries()) {
+    const absl::StatusOr<uint32_t> dim = shard.RowElements(request.job(), query.table_id());
+    if (!dim.ok()) return dim.status();
+    dims.push_back(*dim);
+  }
+  return dims;
+}
+
+absl::StatusOr<Queries> Order(const v1::PullRowsRequest& request, absl::Span<const uint32_t> dims) {
   if (request.queries_size() > static_cast<int>(kMaxTablesPerMessage)) {
     return Invalid(absl::StrCat("got ", request.queries_size(), " queries, want at most ", kMaxTablesPerMessage));
   }
   const auto table_of = [](const v1::RowQuery& query) { return query.table_id(); };
   if (absl::Status status = CheckTables(request.queries(), table_of); !status.ok()) return status;
   Queries queries;
-  for (const v1::RowQuery& query : request.queries()) {
-    const absl::StatusOr<uint32_t> dim = shard.RowElements(request.job(), query.table_id());
-    if (!dim.ok()) return dim.status();
+  for (int i = 0; i < request.queries_size(); ++i) {
+    const v1::RowQuery& query = request.queries(i);
     const uint64_t rows = query.ids().size() / sizeof(uint64_t);
-    queries.bytes += rows * *dim * sizeof(float);
+    queries.bytes += rows * dims[i] * sizeof(float);
     if (queries.bytes > kMaxMessageBytes) {
       return Invalid(
           absl::StrCat("the rows have more than ", kMaxMessageBytes, " bytes as fp32; ask for fewer in one message"));
@@ -127,7 +137,9 @@ void DataPlane::Call::PullRows() {
     return End(
         OnShard(Invalid(absl::StrCat("encoding: got ", (*codec)->name(), ", want fp32, fp16 or bf16 for rows"))));
   }
-  absl::StatusOr<Queries> queries = Order(*request, *plane_->shard_);
+  const absl::StatusOr<std::vector<uint32_t>> dims = RowElements(*request, *plane_->shard_);
+  if (!dims.ok()) return End(dims.status());
+  absl::StatusOr<Queries> queries = Order(*request, *dims);
   if (!queries.ok()) return End(OnShard(queries.status()));
   absl::StatusOr<ByteBudget::Reservation> reserved =
       Budget().Reserve(std::max(2 * queries->bytes, ByteBudget::kCallBytes));
