@@ -92,6 +92,10 @@ void PrintShard(std::ostream& out, const std::string& address, const v1::GetStat
   out << absl::StrFormat("  job       %s, policy %s, workers %d\n", shard.job(), shard.policy(), shard.workers());
   out << absl::StrFormat("  holds     %d tensors in %d slices, %s\n", shard.tensors(), shard.slices(),
                          BytesText(shard.state_bytes()));
+  for (const v1::GetStatusResponse::Table& table : shard.tables()) {
+    out << absl::StrFormat("  table     %s: %s rows, %s, %s steps\n", table.name(), FormatCount(table.rows()),
+                           BytesText(table.bytes()), FormatCount(table.clock()));
+  }
   out << absl::StrFormat("  pushes    %s (%s duplicates)\n", FormatCount(shard.pushes()),
                          FormatCount(shard.duplicates()));
   out << absl::StrFormat("  pulls     %s, %d waiting now; %s\n", FormatCount(shard.pulls()), shard.waiting(),
@@ -183,6 +187,19 @@ Json HistogramJson(const v1::Histogram& histogram) {
           {"max", histogram.max()}};
 }
 
+// The part of each table that is on this shard.
+Json TablesJson(const v1::GetStatusResponse& shard) {
+  Json tables = Json::array();
+  for (const v1::GetStatusResponse::Table& table : shard.tables()) {
+    tables.push_back({{"id", table.id()},
+                      {"name", table.name()},
+                      {"rows", table.rows()},
+                      {"bytes", table.bytes()},
+                      {"clock", table.clock()}});
+  }
+  return tables;
+}
+
 Json ShardJson(const std::string& address, const v1::GetStatusResponse& shard) {
   return {{"address", address},
           {"shard", shard.shard()},
@@ -194,6 +211,7 @@ Json ShardJson(const std::string& address, const v1::GetStatusResponse& shard) {
           {"workers", shard.workers()},
           {"tensors", shard.tensors()},
           {"slices", shard.slices()},
+          {"tables", TablesJson(shard)},
           {"state_bytes", shard.state_bytes()},
           {"pushes", shard.pushes()},
           {"pulls", shard.pulls()},
