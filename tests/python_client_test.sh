@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# A Python client of stubs that protoc generates trains a tensor on a real ballast_server.
+# Python clients of stubs that protoc generates train a tensor, and rows of a table, on a real ballast_server.
 #
-# Usage: python_client_test.sh SERVER CLIENT BALLAST PROTO...
+# Usage: python_client_test.sh SERVER CLIENT ROWS BALLAST PROTO...
 set -euo pipefail
 
 server=$1
 client=$2
-ballast=$3
-shift 3
+rows=$3
+ballast=$4
+shift 4
 
 fail() {
   echo "FAILED: $*" >&2
@@ -75,6 +76,24 @@ $want"
 start_server
 run_client
 expect_trained
+stop_server
+
+# w = 1 - 0.5 g for each row; row 7 gets two gradients, row 0 none.
+want_rows="applied 2, created 2
+sent again: duplicate True
+row 7: [-1.0, -2.0]
+row 0: [1.0, 1.0]
+row 18446744073709551615: [-2.0, -3.0]"
+start_server
+client=$rows run_client
+[[ $status == 0 && $(<"$TEST_TMPDIR/out") == "$want_rows" ]] ||
+  fail "rows.py: exit status $status, got
+$(<"$TEST_TMPDIR/out")
+want
+$want_rows"
+"$ballast" status "$address" >"$TEST_TMPDIR/out" || fail "ballast status: $(<"$TEST_TMPDIR/out")"
+grep -Eq '^  table     users: 2 rows, [0-9.]+ (B|KiB|MiB), 1 steps$' "$TEST_TMPDIR/out" ||
+  fail "ballast status: $(<"$TEST_TMPDIR/out")"
 stop_server
 
 # The same with TLS, client certificates and tokens; a reader's token is refused.
