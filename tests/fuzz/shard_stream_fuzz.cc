@@ -65,9 +65,71 @@ std::string WholeStream() {
   return stream + AsInput(kind + std::string(1, '\3') + JoinChange(pause, {}));
 }
 
+constexpr uint32_t kTable = 2;
+
+// A push of a row of the table.
+internal::v1::LoggedRows PushOfARow(uint64_t sequence) {
+  internal::v1::LoggedRows push;
+  push.set_worker(1);
+  push.set_incarnation(1);
+  push.set_sequence(sequence);
+  push.set_examples(1);
+  push.set_last_of_step(true);
+  internal::v1::LoggedRows::Table& rows = *push.add_tables();
+  rows.set_table_id(kTable);
+  rows.set_rows(1);
+  rows.set_versions(true);
+  rows.set_encoding(v1::ENCODING_FP32);
+  rows.set_bytes(2 * sizeof(float));
+  return push;
+}
+
+// A shard of one table, with a row, as a stream's records.
+std::string TableStream() {
+  ParameterShard shard(SmallShard(), Clock::Real());
+  JobConfig job;
+  job.name = "job";
+  job.policy.mutable_async();
+  job.workers = 2;
+  job.durability.set_mode(v1::Durability::STANDBY);
+  OwnedTable table;
+  table.spec.set_id(kTable);
+  table.spec.set_name("rows");
+  table.spec.set_dim(2);
+  table.spec.set_range_bits(6);
+  table.spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(1);
+  table.spans.emplace_back().set_count(64);
+  Require(shard.Declare(job, {}, {table}).ok(), "a shard accepts a table");
+  const std::string id(8, '\7'), version(4, '\0'), payload(2 * sizeof(float), '\x3f');
+  const absl::string_view pieces[] = {payload};
+  const RowGradientsView rows{kTable, id, /*unordered=*/false, version, v1::ENCODING_FP32, pieces};
+  Require(shard.PushRows("job", {1, 1, 1, 0, 1}, /*last_of_step=*/true, {rows}).ok(), "a shard accepts a row");
+  std::string stream;
+  const auto send = [&](const internal::v1::ReplicateRequest& part) {
+    stream += AsInput(std::string(1, static_cast<char>(part.kind())) +
+                      std::string(1, static_cast<char>(part.position())) + part.data());
+    return true;
+  };
+  const ShardState outline = shard.CaptureOutline([] {});
+  SendOutline(0, 0, outline, send);
+  const std::optional<ShardState::TableEntry> entry = shard.CaptureRanges(kTable, 0, 64, [] {});
+  Require(entry.has_value(), "a shard captures its table");
+  SendTable(0, *entry, send);
+  while (const std::optional<RowsPiece> piece = entry->rows->Next()) SendRows(0, *entry, *piece, send);
+  internal::v1::ShardRecord change;
+  *change.mutable_rows() = PushOfARow(2);
+  const std::string kind(1, static_cast<char>(internal::v1::ReplicateRequest::KIND_CHANGE));
+  stream += AsInput(kind + std::string(1, '\1') + JoinChange(change, {id, version, payload}));
+  internal::v1::TransferEnd end;
+  end.mutable_windows()->Add(outline.windows.begin(), outline.windows.end());
+  SendEnd(1, end, send);
+  *change.mutable_rows() = PushOfARow(3);
+  return stream + AsInput(kind + std::string(1, '\2') + JoinChange(change, {id, version, payload}));
+}
+
 }  // namespace
 
-std::vector<std::string> FuzzSeeds() { return {WholeStream()}; }
+std::vector<std::string> FuzzSeeds() { return {WholeStream(), TableStream()}; }
 
 void FuzzOne(FuzzInput input) {
   ParameterShard shard(SmallShard(), Clock::Real());

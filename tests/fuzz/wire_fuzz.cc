@@ -14,6 +14,8 @@ v1::SliceGradient* AddItem(v1::PushRequest& whole) { return whole.add_gradients(
 v1::SliceGradient* AddItem(v1::PushPullRequest& whole) { return whole.add_gradients(); }
 v1::SliceValue* AddItem(v1::PullResponse& whole) { return whole.add_values(); }
 v1::SliceValue* AddItem(v1::PushPullResponse& whole) { return whole.add_values(); }
+v1::RowGradients* AddItem(v1::PushRowsRequest& whole) { return whole.add_gradients(); }
+v1::RowValues* AddItem(v1::PullRowsResponse& whole) { return whole.add_values(); }
 
 template <typename Envelope, typename Item>
 absl::StatusOr<Envelope> Decode(absl::string_view text, size_t piece_bytes, int field) {
@@ -78,14 +80,29 @@ std::vector<std::string> FuzzSeeds() {
   v1::PushPullResponse both;
   both.mutable_outcome()->set_applied(2);
   *both.mutable_values() = pulled.values();
-  return {Seed(0, 0, push),   Seed(0, 7, push),   Seed(1, 0, push_pull),
-          Seed(0, 1, shared), Seed(2, 5, pulled), Seed(3, 0, both)};
+  v1::PushRowsRequest rows;
+  *rows.mutable_header() = push.header();
+  rows.set_last_of_step(true);
+  v1::RowGradients* gradients = rows.add_gradients();
+  gradients->set_table_id(1);
+  gradients->set_ids(std::string(16, 'i'));
+  gradients->set_unordered(true);
+  gradients->set_versions(std::string(8, 'v'));
+  gradients->set_payload(std::string(300, 'g'));
+  v1::PullRowsResponse pulled_rows;
+  v1::RowValues* row_values = pulled_rows.add_values();
+  row_values->set_table_id(1);
+  row_values->set_rows(2);
+  row_values->set_present("\1");
+  row_values->set_payload(std::string(300, 'v'));
+  return {Seed(0, 0, push),   Seed(0, 7, push), Seed(1, 0, push_pull), Seed(0, 1, shared),
+          Seed(2, 5, pulled), Seed(3, 0, both), Seed(4, 9, rows),      Seed(5, 0, pulled_rows)};
 }
 
 void FuzzOne(FuzzInput input) {
   const uint8_t kind = input.Byte();
   const uint8_t piece_bytes = input.Byte();
-  switch (kind % 4) {
+  switch (kind % 6) {
     case 0:
       Compare<v1::PushRequest, v1::SliceGradient>(input.Rest(), piece_bytes, v1::PushRequest::kGradientsFieldNumber);
       break;
@@ -96,9 +113,16 @@ void FuzzOne(FuzzInput input) {
     case 2:
       Compare<v1::PullResponse, v1::SliceValue>(input.Rest(), piece_bytes, v1::PullResponse::kValuesFieldNumber);
       break;
-    default:
+    case 3:
       Compare<v1::PushPullResponse, v1::SliceValue>(input.Rest(), piece_bytes,
                                                     v1::PushPullResponse::kValuesFieldNumber);
+      break;
+    case 4:
+      Compare<v1::PushRowsRequest, v1::RowGradients>(input.Rest(), piece_bytes,
+                                                     v1::PushRowsRequest::kGradientsFieldNumber);
+      break;
+    default:
+      Compare<v1::PullRowsResponse, v1::RowValues>(input.Rest(), piece_bytes, v1::PullRowsResponse::kValuesFieldNumber);
   }
 }
 
