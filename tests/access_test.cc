@@ -60,6 +60,16 @@ constexpr char kTensor[] = R"pb(name: "w"
                                 initializer { constant { value: 5 } }
                                 optimizer { sgd { learning_rate: 1 } })pb";
 
+constexpr char kTable[] = R"pb(tables {
+                                 spec {
+                                   id: 3
+                                   name: "rows"
+                                   dim: 1
+                                   optimizer { sgd { learning_rate: 1 } }
+                                 }
+                                 spans { count: 4096 }
+                               })pb";
+
 // Requests of job `name`, by method, that would change or reveal something; if `name` is empty, they name no job.
 std::map<std::string, std::string> RequestsOf(const std::string& name) {
   const std::string job = name.empty() ? "" : absl::StrCat("job: \"", name, "\" ");
@@ -73,6 +83,9 @@ std::map<std::string, std::string> RequestsOf(const std::string& name) {
       {"ParameterService/PushPull", PushBytes<v1::PushPullRequest>(push)},
       {"ParameterService/Pull", Bytes<v1::PullRequest>(job + "slices { tensor_id: 1 }")},
       {"ParameterService/SetValues", ValuesBytes(name)},
+      {"ParameterService/PullRows", Bytes<v1::PullRowsRequest>(job + "queries { table_id: 3 }")},
+      {"ParameterService/PushRows",
+       Bytes<v1::PushRowsRequest>(push + R"(gradients { table_id: 3 ids: "12345678" payload: "1234" })")},
       {"ParameterService/Pause", Bytes<v1::PauseRequest>(job + "incarnation: 9")},
       {"ParameterService/ReportVersions", Bytes<v1::ReportVersionsRequest>(job + "incarnation: 9")},
       {"ParameterService/ShareMemory", Bytes<v1::ShareMemoryRequest>(job + R"(machine: "elsewhere")")},
@@ -154,12 +167,13 @@ class AccessTest : public ::testing::Test {
   void Begin() {
     const std::string worker = Bearer("worker", "mine");
     ASSERT_EQ(Call("CoordinatorService/Join", WorkerJoin("mine"), worker).error_message(), "");
-    ASSERT_EQ(Call("ParameterService/DeclareTensors",
-                   Bytes<v1::DeclareTensorsRequest>(absl::StrCat(
-                       R"(job: "mine" workers: 1 policy { async {} } tensors { spec { id: 1 )", kTensor, "} }")),
-                   worker)
-                  .error_message(),
-              "");
+    ASSERT_EQ(
+        Call("ParameterService/DeclareTensors",
+             Bytes<v1::DeclareTensorsRequest>(absl::StrCat(
+                 R"(job: "mine" workers: 1 policy { async {} } tensors { spec { id: 1 )", kTensor, "} } ", kTable)),
+             worker)
+            .error_message(),
+        "");
   }
 
   static grpc::SslCredentialsOptions Ssl(const TlsFiles& files) {
@@ -196,8 +210,9 @@ class AccessTest : public ::testing::Test {
   // Everything that a call may change, except clocks.
   std::string State() {
     const ShardStatus status = server_->shard().status();
-    std::string text = absl::StrCat(status.job.name, " tensors ", status.tensors, " pushes ", status.pushes, " pulls ",
-                                    status.pulls, " updates ", status.updates, " waiting ", status.waiting);
+    std::string text =
+        absl::StrCat(status.job.name, " tensors ", status.tensors, " pushes ", status.pushes, " pulls ", status.pulls,
+                     " updates ", status.updates, " waiting ", status.waiting, " rows ", status.tables.at(0).rows);
     v1::GetProgressResponse progress = AskProgress(channel_, Bearer("reader", "mine"));
     progress.mutable_progress()->clear_seconds();
     progress.mutable_progress()->clear_samples_per_second();
@@ -293,7 +308,7 @@ TEST_P(TokenTest, TooSmallARoleIsDenied) {
   for (const auto& [method, type] : AllMethods()) {
     if (*LeastRole(method) == AccessRole::kReader) calls.erase(method);
   }
-  EXPECT_EQ(calls.size(), 16);
+  EXPECT_EQ(calls.size(), 17);
   ExpectRefused(grpc::StatusCode::PERMISSION_DENIED, Bearer("reader", "mine"), calls, channel_);
 }
 
