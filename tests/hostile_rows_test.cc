@@ -269,6 +269,21 @@ TEST_F(HostileRowsTest, RefusesDeclarationsThatDifferOrDoNotFit) {
   refused(Table(43, "more", 2, 0), Code::INVALID_ARGUMENT, "4096 ranges");
 }
 
+// Ids and names of tables and tensors are unique in the job together.
+TEST_F(HostileRowsTest, RefusesIdsAndNamesThatAreTaken) {
+  v1::DeclareTensorsRequest tensor = declare_;
+  tensor.mutable_tensors(0)->mutable_spec()->set_name("more");
+  tensor.mutable_tensors(0)->mutable_spec()->set_id(kRows);
+  EXPECT_EQ(Call("ParameterService/DeclareTensors", tensor).error_code(), Code::FAILED_PRECONDITION);
+  tensor.mutable_tensors(0)->mutable_spec()->set_name("rows");
+  tensor.mutable_tensors(0)->mutable_spec()->set_id(50);
+  EXPECT_EQ(Call("ParameterService/DeclareTensors", tensor).error_code(), Code::FAILED_PRECONDITION);
+  EXPECT_EQ(Declare(Table(43, "rows", 2)).error_code(), Code::FAILED_PRECONDITION);
+  EXPECT_EQ(Declare(Table(44, "w", 2)).error_code(), Code::FAILED_PRECONDITION);
+  EXPECT_EQ(Declare(Table(1, "other", 2)).error_code(), Code::FAILED_PRECONDITION);
+  ExpectNothingChanged();
+}
+
 TEST_F(HostileRowsTest, TakesEveryIdAndNone) {
   EXPECT_EQ(Outcome(Rows({kLargestId, 0}, {1, 2, 3, 4})).created(), 2);
   EXPECT_THAT(Pull({0, kLargestId}), ElementsAre(2, 1, 4, 3));

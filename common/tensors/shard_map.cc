@@ -3,17 +3,13 @@
 
 #include <algorithm>
 #include <iterator>
-#include <type_traits>
 #include <utility>
-#include <variant>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
-#include "common/job/limits.h"
 #include "common/status/error_reason.h"
 #include "common/tables/table_spec.h"
+#include "common/tensors/declarations.h"
 #include "common/tensors/tensor_spec.h"
-#include "google/protobuf/util/message_differencer.h"
 
 namespace ballast {
 namespace {
@@ -51,76 +47,10 @@ absl::Status CheckCover(const PlacedTensor& tensor, size_t shards) {
                                                  " elements, want ", CountElements(tensor.spec)));
 }
 
-template <typename Spec>
-Spec Complete(Spec spec) {
-  FillNumbers(spec);
-  return spec;
-}
-
-const char* KindOf(const v1::TensorSpec&) { return "tensor"; }
-const char* KindOf(const v1::TableSpec&) { return "table"; }
-
-template <typename Spec>
-std::string NameOf(const Spec& spec) {
-  return absl::StrCat(KindOf(spec), " ", spec.id(), " \"", spec.name(), "\"");
-}
-
-template <typename Spec>
-absl::Status Differs(const Spec& again, absl::string_view how) {
-  return WithReason(v1::ERROR_REASON_TENSOR_DIFFERS,
-                    absl::FailedPreconditionError(absl::StrCat(NameOf(again), " was declared before as ", how)),
-                    {{KindOf(again), again.name()}});
-}
-
-template <typename Spec>
-absl::Status CheckSame(const Spec& declared, const Spec& again) {
-  google::protobuf::util::MessageDifferencer differencer;
-  std::string difference;
-  differencer.ReportDifferencesToString(&difference);
-  // A constant that one of them leaves out is the same as its default in the other.
-  if (differencer.Compare(Complete(declared), Complete(again))) return absl::OkStatus();
-  if (!difference.empty() && difference.back() == '\n') difference.pop_back();
-  std::replace(difference.begin(), difference.end(), '\n', ';');
-  return Differs(again, absl::StrCat("\"", declared.name(), "\" and differs: ", difference));
-}
-
-// Owns the ids and names that are taken, by tensors and tables together. Thread safety: none.
-class Declarations {
- public:
-  // Returns false if the same spec is known. FAILED_PRECONDITION if another one has its id or name. `spec` outlives
-  // this.
-  template <typename Spec>
-  absl::StatusOr<bool> Add(const Spec& spec) {
-    const auto by_id = by_id_.emplace(spec.id(), &spec);
-    const auto by_name = by_name_.emplace(spec.name(), &spec);
-    if (by_id.second && by_name.second) return true;
-    const Known known = !by_id.second ? by_id.first->second : by_name.first->second;
-    absl::Status status = std::visit([&](const auto* declared) { return Compare(*declared, spec); }, known);
-    if (!status.ok()) return status;
-    return false;
-  }
-
- private:
-  using Known = std::variant<const v1::TensorSpec*, const v1::TableSpec*>;
-
-  template <typename Declared, typename Spec>
-  static absl::Status Compare(const Declared& declared, const Spec& again) {
-    if constexpr (std::is_same_v<Declared, Spec>) {
-      return CheckSameSpec(declared, again);
-    } else {
-      return Differs(again, NameOf(declared));
-    }
-  }
-
-  absl::flat_hash_map<uint32_t, Known> by_id_;
-  absl::flat_hash_map<absl::string_view, Known> by_name_;
-};
-
 // Refuses what makes the map's encoding too large.
-template <typename Spec>
-absl::Status CheckBytes(const Spec& spec, uint64_t bytes) {
+absl::Status CheckBytes(absl::string_view kind, const std::string& name, uint64_t bytes) {
   if (bytes <= kMaxMapBytes) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("shard map: ", KindOf(spec), " \"", spec.name(), "\" makes it ", bytes,
+  return absl::InvalidArgumentError(absl::StrCat("shard map: ", kind, " \"", name, "\" makes it ", bytes,
                                                  " bytes, want at most ", kMaxMapBytes,
                                                  ": the job has too many tensors or elements"));
 }
@@ -154,14 +84,6 @@ const Placed* FindById(const std::vector<Placed>& all, uint32_t id) {
 }
 
 }  // namespace
-
-absl::Status CheckSameSpec(const v1::TensorSpec& declared, const v1::TensorSpec& again) {
-  return CheckSame(declared, again);
-}
-
-absl::Status CheckSameSpec(const v1::TableSpec& declared, const v1::TableSpec& again) {
-  return CheckSame(declared, again);
-}
 
 absl::StatusOr<ShardMap> ShardMap::FromProto(const v1::ShardMap& proto) {
   if (proto.control_shards_size() > proto.shards_size()) {
@@ -231,7 +153,7 @@ absl::Status ShardMap::Place(absl::Span<const v1::TensorSpec> specs, absl::Span<
     const absl::StatusOr<bool> is_new = declared.Add(spec);
     if (!is_new.ok()) return is_new.status();
     if (!*is_new) continue;
-    if (absl::Status status = CheckBytes(spec, bytes += BoundBytes(spec)); !status.ok()) return status;
+    if (absl::Status status = CheckBytes("tensor", spec.name(), bytes += BoundBytes(spec)); !status.ok()) return status;
     added.push_back(CutTensor(spec));
   }
   std::vector<PlacedTable> added_tables;
@@ -241,7 +163,8 @@ absl::Status ShardMap::Place(absl::Span<const v1::TensorSpec> specs, absl::Span<
     if (!is_new.ok()) return is_new.status();
     if (!*is_new) continue;
     added_tables.push_back(SpreadRanges(spec, shards_.size()));
-    if (absl::Status status = CheckBytes(spec, bytes += BoundBytes(added_tables.back())); !status.ok()) return status;
+    if (absl::Status status = CheckBytes("table", spec.name(), bytes += BoundBytes(added_tables.back())); !status.ok())
+      return status;
   }
   if (added.empty() && added_tables.empty()) return absl::OkStatus();
   std::vector<uint64_t> load(shards_.size(), 0);

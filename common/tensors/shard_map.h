@@ -76,8 +76,4 @@ class ShardMap {
   std::vector<PlacedTable> tables_;
 };
 
-// Compare two declarations. FAILED_PRECONDITION, with the difference, if they are not equal.
-absl::Status CheckSameSpec(const v1::TensorSpec& declared, const v1::TensorSpec& again);
-absl::Status CheckSameSpec(const v1::TableSpec& declared, const v1::TableSpec& again);
-
 }  // namespace ballast

@@ -52,6 +52,8 @@ absl::StatusOr<std::vector<OwnedTensor>> ParameterShard::DeclareFrom(const std::
   absl::StatusOr<ShardTables::Addition> added_tables = tables_.Check(job, tables);
   if (!added_tables.ok()) return added_tables.status();
   if (addition->tensors.empty() && added_tables->empty() && !job_.name().empty()) return tensors;
+  const absl::Status names = tables_.CheckNames([this] { return job_.Outline().tensors; }, *addition, *added_tables);
+  if (!names.ok()) return names;
   absl::StatusOr<ByteBudget::Reservation> memory = tables_.ReserveTensors(addition->bytes + addition->other_bytes);
   if (!memory.ok()) return memory.status();
   const bool keeps_journal = changes_.journal() != nullptr || options_.open_journal;

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status/error_reason.h"
-#include "common/tensors/shard_map.h"
+#include "common/tensors/declarations.h"
 
 namespace ballast {
 namespace {
@@ -72,6 +72,23 @@ absl::StatusOr<ShardTables::Addition> ShardTables::Check(const JobConfig& job,
     addition.push_back(*std::move(made));
   }
   return addition;
+}
+
+absl::Status ShardTables::CheckNames(absl::FunctionRef<std::vector<OwnedTensor>()> tensors,
+                                     const TensorCatalog::Addition& tensor_addition, const Addition& addition) const {
+  const std::vector<Table*> known = All();
+  if (known.empty() && addition.empty()) return absl::OkStatus();
+  const std::vector<OwnedTensor> known_tensors = tensors();
+  Declarations declared;
+  absl::Status status;
+  const auto add = [&](const auto& spec) {
+    if (status.ok()) status = declared.Add(spec).status();
+  };
+  for (const OwnedTensor& tensor : known_tensors) add(tensor.spec);
+  for (const Table* table : known) add(table->spec());
+  for (const auto& [id, tensor] : tensor_addition.tensors) add(tensor->spec);
+  for (const std::unique_ptr<Table>& table : addition) add(table->spec());
+  return status;
 }
 
 absl::StatusOr<ByteBudget::Reservation> ShardTables::ReserveTensors(uint64_t bytes) {

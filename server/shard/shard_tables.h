@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
@@ -16,6 +17,7 @@
 #include "server/shard/push.h"
 #include "server/shard/shard_state.h"
 #include "server/tables/table.h"
+#include "server/tensors/tensor_catalog.h"
 
 namespace ballast {
 
@@ -52,6 +54,10 @@ class ShardTables {
   // Makes the tables that are new. INVALID_ARGUMENT for an invalid declaration, or a policy that tables do not have;
   // FAILED_PRECONDITION for one that differs from an earlier one.
   absl::StatusOr<Addition> Check(const JobConfig& job, absl::Span<const OwnedTable> tables) const;
+  // FAILED_PRECONDITION unless all tables and tensors have ids and names of their own; the additions are about to be
+  // added. `tensors` returns those of the shard.
+  absl::Status CheckNames(absl::FunctionRef<std::vector<OwnedTensor>()> tensors,
+                          const TensorCatalog::Addition& tensor_addition, const Addition& addition) const;
   // Adds what the last Check since the last Add returned. `tensors`: memory of the tensors that were declared with
   // them.
   void Add(Addition addition, ByteBudget::Reservation tensors);

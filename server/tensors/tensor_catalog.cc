@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/concurrency/executor.h"
 #include "common/status/error_reason.h"
-#include "common/tensors/shard_map.h"
+#include "common/tensors/declarations.h"
 #include "common/tensors/tensor_spec.h"
 
 namespace ballast {
