@@ -85,6 +85,7 @@ absl::Status RunInTurn(absl::Span<Contestant> contestants, double seconds) {
   const absl::Duration each = absl::Seconds(seconds / kRounds);
   for (int round = -1; round < kRounds; ++round) {
     for (Contestant& contestant : contestants) {
+      const double server_cpu_before = CpuSecondsOf(contestant.servers);
       const double cpu_before = CpuSecondsWith(contestant.servers);
       absl::StatusOr<Round> found = contestant.run(round < 0 ? each * kWarmUpShare : each);
       if (!found.ok()) {
@@ -92,6 +93,7 @@ absl::Status RunInTurn(absl::Span<Contestant> contestants, double seconds) {
       }
       if (round < 0) continue;
       contestant.cpu_seconds += CpuSecondsWith(contestant.servers) - cpu_before;
+      contestant.server_cpu_seconds += CpuSecondsOf(contestant.servers) - server_cpu_before;
       contestant.rounds.push_back(*std::move(found));
     }
   }

@@ -35,6 +35,8 @@ struct Contestant {
   // Filled by RunInTurn.
   std::vector<Round> rounds;
   double cpu_seconds = 0;
+  // The servers' part of it.
+  double server_cpu_seconds = 0;
 
   // Results over all rounds.
   double GbPerSecond() const;

@@ -153,15 +153,19 @@ absl::StatusOr<std::vector<ChildServer>> StartServers(int servers, int workers, 
   return started;
 }
 
+double CpuSecondsOf(absl::Span<const ChildServer> children) {
+  double sum = 0;
+  for (const ChildServer& child : children) sum += child.CpuSeconds();
+  return sum;
+}
+
 double CpuSecondsWith(absl::Span<const ChildServer> children) {
   rusage usage = {};
   getrusage(RUSAGE_SELF, &usage);
   const auto seconds = [](const timeval& time) {
     return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6;
   };
-  double sum = seconds(usage.ru_utime) + seconds(usage.ru_stime);
-  for (const ChildServer& child : children) sum += child.CpuSeconds();
-  return sum;
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime) + CpuSecondsOf(children);
 }
 
 }  // namespace ballast

@@ -80,7 +80,8 @@ class ChildServer {
 absl::StatusOr<std::vector<ChildServer>> StartServers(int servers, int workers, const ScratchFolder& folder,
                                                       const std::vector<std::string>& flags = {});
 
-// CPU seconds of this process and the children together.
+// CPU seconds of the children together, and of this process and the children.
+double CpuSecondsOf(absl::Span<const ChildServer> children);
 double CpuSecondsWith(absl::Span<const ChildServer> children);
 
 }  // namespace ballast
