@@ -97,6 +97,8 @@ CommandResult ApplyCommand(absl::Span<const std::string> args, std::ostream& out
 CommandResult StepCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err);
 // `scaling`: measures how close N workers come to N times one worker's speed, in each mode.
 CommandResult ScalingCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err);
+// `rows`: measures rows of sparse tables, in process and through real servers, in turn with a limit and with peers.
+CommandResult RowsCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err);
 // `straggler`: measures how much one slow worker slows the others, in each mode.
 CommandResult StragglerCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err);
 

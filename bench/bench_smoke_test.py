@@ -12,7 +12,29 @@ import subprocess
 import sys
 
 COMMON = ["benchmark", "version", "machine", "settings", "rows", "ratios", "wanted", "notes"]
+# Keys of the rows of `ballast bench rows`, by part; the limit's rows have other keys than the stores'.
+ROW_KEYS = {
+    "limit": ["part", "store", "rows", "dim", "bytes", "in_flight", "lines_per_second"],
+    "table": ["part", "store", "rows", "dim", "distribution", "pull_rows_per_second", "push_rows_per_second",
+              "create_rows_per_second", "pull_of_limit", "push_of_limit", "bytes_per_row"],
+    "server": ["part", "operation", "rows", "ids", "rows_per_second", "p50_milliseconds", "p99_milliseconds",
+               "client_cpu_nanoseconds_per_row", "server_cpu_nanoseconds_per_row"],
+    "memory": ["part", "rows", "dim", "resident_bytes_per_row", "counted_bytes_per_row", "of_weights"],
+    "growth": ["part", "table", "rows", "dim", "ids", "p50_milliseconds", "p99_milliseconds", "slowest_milliseconds"],
+}
 MODES = ["sync", "async", "bounded", "quorum", "local_sgd"]
+
+
+def rows_ratios(rows):
+    """All ratios of `ballast bench rows` with 2000 rows; Redis's only if the machine has it."""
+    names = ["pull_of_limit", "push_of_limit", "pull_to_libcuckoo", "push_to_libcuckoo", "bytes_of_weights"]
+    for operation in ["pull", "push"]:
+        names += [operation + "_fp32_tcp_to_tcp_stream", f"{operation}_bf16_tcp_to_{operation}_fp32_tcp",
+                  f"{operation}_fp32_shared_memory_to_{operation}_fp32_tcp"]
+    if any(row.get("operation") == "redis_mget" and row["rows_per_second"] is not None for row in rows):
+        names.append("pull_fp32_tcp_to_redis_mget")
+    return [name + "_2000_rows" for name in names] + ["growth_p99_more_milliseconds"]
+
 
 # Arguments, expected ratios, keys of each row.
 CASES = [
@@ -29,6 +51,9 @@ CASES = [
      # One for each optimizer that has a row.
      lambda rows: [row["optimizer"] + "_of_limit" for row in rows] + ["least_of_limit"],
      ["optimizer", "gb_per_second", "limit_gb_per_second"]),
+    (["rows", "--rows", "2000", "--ids", "500", "--dims", "8,16", "--seconds", "0.02"], rows_ratios,
+     lambda row: ROW_KEYS["limit" if row.get("store") == "limit" else row["part"]]),
+    (["rows", "--only", "growth", "--rows", "2000"], ["growth_p99_more_milliseconds"], ROW_KEYS["growth"]),
     (["scaling", "--workers", "1,2", "--compute-ms", "2", "--seconds", "0.3"],
      [mode + "_efficiency_2_workers" for mode in MODES], ["mode", "workers", "steps_per_second", "efficiency"]),
     (["straggler", "--compute-ms", "5", "--seconds", "0.6"],
@@ -54,6 +79,7 @@ REFUSED = [
     (["scaling", "--workers", "1,0"],
      'error: flag --workers: got "0", want comma-separated numbers from 1 to 64: 1,2,4'),
     (["straggler", "--modes", "bsp"], 'error: flag --modes: got "bsp", want any of sync,async,bounded,quorum,local_sgd'),
+    (["rows", "--only", "tables"], 'error: flag --only: got "tables", want any of table,server,memory,growth'),
     (["step", "--peer", "tensorflow"], 'error: flag --peer: got "tensorflow", want torch'),
 ]
 
@@ -83,14 +109,17 @@ def check_case(ballast, env, words, ratios, keys):
            f"{words}: machine {found['machine']}")
     expect(found["rows"] != [], f"{words}: no rows")
     for row in found["rows"]:
-        expect(all(key in row for key in keys), f"{words}: row {row}")
+        row_keys = keys(row) if callable(keys) else keys
+        expect(all(key in row for key in row_keys), f"{words}: row {row}")
     if any("was skipped" in note for note in found["notes"]):
         print("skipped:", found["notes"])
         return
     wanted = ratios(found["rows"]) if callable(ratios) else ratios
     expect(sorted(found["ratios"]) == sorted(wanted), f"{words}: ratios {sorted(found['ratios'])}")
     for name, value in found["ratios"].items():
-        expect(isinstance(value, (int, float)) and math.isfinite(value) and value > 0, f"{words}: {name} is {value}")
+        expect(isinstance(value, (int, float)) and math.isfinite(value), f"{words}: {name} is {value}")
+        # A difference may be below zero.
+        expect(value > 0 or name.endswith("_milliseconds"), f"{words}: {name} is {value}")
         expect("reached" in found["wanted"].get(name, {}), f"{words}: nothing wanted of {name}")
 
 
@@ -103,7 +132,7 @@ def main():
         expect(done.stderr.splitlines()[-1:] == [said], f"{words}: said {done.stderr}")
     refused = run([ballast, "bench", "transfre", "--json"], env)
     expect("error" in json.loads(refused.stdout), f"transfre --json: {refused.stdout}")
-    for name in ["transfer", "apply", "step", "scaling", "straggler"]:
+    for name in ["transfer", "apply", "rows", "step", "scaling", "straggler"]:
         done = run([ballast, "bench", name, "--help"], env)
         expect(done.returncode == 0 and f"usage: ballast bench {name}" in done.stdout, f"{name} --help: {done.stdout}")
     missing = run([ballast, "bench", "transfer"], dict(env, BALLAST_SERVER_BINARY="/nonexistent/ballast_server"))

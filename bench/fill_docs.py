@@ -12,7 +12,7 @@ import pathlib
 import re
 import sys
 
-NAMES = ["transfer", "apply", "step", "scaling", "straggler"]
+NAMES = ["transfer", "apply", "rows", "step", "scaling", "straggler"]
 RATIO = re.compile(r"^ratio: (?P<what>.+?) +(?P<got>\S+), want (?P<want>[^(]+?)(?P<missed> +\(missed\))?$")
 
 

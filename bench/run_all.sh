@@ -8,7 +8,7 @@ usage() {
 Usage: bench/run_all.sh [DIR]
 
 Builds the programs and runs each benchmark that docs/results/README.md describes, one after the other, in about
-20 minutes. Writes machine.txt, NAME.txt (tables) and NAME.json (one object) for each to DIR (bench-results).
+25 minutes. Writes machine.txt, NAME.txt (tables) and NAME.json (one object) for each to DIR (bench-results).
 Nothing else should compute meanwhile. Then bench/fill_docs.py DIR docs/results publishes them.
 USAGE
 }
@@ -44,6 +44,7 @@ benchmarks() {
   cat <<'LIST'
 transfer transfer
 apply apply
+rows rows
 step step --peer torch
 scaling scaling
 straggler straggler

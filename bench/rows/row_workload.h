@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "bench/rows/row_store.h"
+#include "server/weights/optimizers/row_optimizer.h"
+
+namespace ballast {
+
+// Duration of one call to a store.
+struct CallTime {
+  // CPU time of the calling thread.
+  double cpu_seconds = 0;
+  double wall_seconds = 0;
+};
+
+// Owns what calls to a store need: row-wise Adagrad, gradients, and memory for values. Thread safety: confined to one
+// thread.
+class RowWorkload {
+ public:
+  // For batches of at most `most_rows` rows of `dim` weights.
+  RowWorkload(int dim, size_t most_rows);
+
+  // `hashes`: ascending.
+  CallTime Pull(RowStore& store, absl::Span<const uint64_t> hashes);
+  CallTime Push(RowStore& store, absl::Span<const uint64_t> hashes);
+
+  // Creates rows 0 to `rows` - 1, with pushes of at most `most_rows` rows, and returns the time of each push.
+  std::vector<CallTime> Fill(RowStore& store, uint64_t rows);
+
+  // The values of the last pull, [its rows, dim].
+  absl::Span<const float> values() const { return values_; }
+
+ private:
+  class ZeroRows : public InitialRows {
+   public:
+    void Fill(uint64_t hash, absl::Span<float> weights) const override;
+  };
+
+  const size_t most_rows_;
+  const std::unique_ptr<RowOptimizer> optimizer_;
+  const ZeroRows initial_;
+  const std::vector<float> gradients_;
+  std::vector<float> values_;
+  std::vector<uint32_t> versions_;
+  uint32_t step_ = 0;
+};
+
+}  // namespace ballast

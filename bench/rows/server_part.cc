@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "bench/contestant.h"
+#include "bench/peers/child_server.h"
+#include "bench/peers/redis_peer.h"
+#include "bench/peers/tcp_stream.h"
+#include "bench/rows/row_sampler.h"
+#include "bench/rows/rows_parts.h"
+#include "client/client.h"
+#include "common/program/this_process.h"
+
+namespace ballast {
+namespace {
+
+constexpr char kJob[] = "bench";
+constexpr uint32_t kTable = 1;
+constexpr int kBatches = 40;
+// An id and 16 weights in fp32.
+constexpr uint64_t kRowBytes = 8 + kRowDim * sizeof(float);
+constexpr uint64_t kStreamBytes = uint64_t{4} << 20;
+// Larger tables are measured in process only.
+constexpr uint64_t kMostRows = 50'000'000;
+constexpr uint64_t kMostRedisRows = 1'000'000;
+
+// A way for rows to travel.
+struct Transport {
+  const char* name;
+  v1::Encoding encoding;
+  bool shared_memory;
+};
+constexpr Transport kTransports[] = {{"fp32_tcp", v1::ENCODING_FP32, false},
+                                     {"bf16_tcp", v1::ENCODING_BF16, false},
+                                     {"fp32_shared_memory", v1::ENCODING_FP32, true}};
+constexpr int kShared = 2;
+constexpr char kStream[] = "tcp_stream";
+constexpr char kRedis[] = "redis_mget";
+
+v1::TableSpec Spec() {
+  v1::TableSpec spec;
+  spec.set_id(kTable);
+  spec.set_name("rows");
+  spec.set_dim(kRowDim);
+  spec.mutable_optimizer()->mutable_row_wise_adagrad()->set_learning_rate(0.01f);
+  return spec;
+}
+
+// Owns a server with a full table, a client for each transport, and the peers. Thread safety: confined to the main
+// thread.
+class RowsRing {
+ public:
+  static absl::StatusOr<std::unique_ptr<RowsRing>> Open(uint64_t rows, size_t ids) {
+    absl::StatusOr<ScratchFolder> folder = ScratchFolder::Create();
+    if (!folder.ok()) return folder.status();
+    std::unique_ptr<RowsRing> ring(
+        new RowsRing(rows, std::min<uint64_t>(ids, std::max<uint64_t>(1, rows / 2)), *std::move(folder)));
+    // All processes start before the first thread.
+    for (const auto& step : {&RowsRing::StartProcesses, &RowsRing::Connect, &RowsRing::Fill}) {
+      if (absl::Status status = (ring.get()->*step)(); !status.ok()) return status;
+    }
+    return ring;
+  }
+  RowsRing(const RowsRing&) = delete;
+
+  bool has_redis() const { return redis_ != nullptr; }
+  size_t ids() const { return ids_; }
+
+  // Bytes of all but the stream are rows * 72, so that ratios of bytes are ratios of rows.
+  std::vector<Contestant> Contestants() {
+    std::vector<Contestant> all;
+    const auto add = [&](std::string name, absl::Span<const ChildServer> servers, auto operation) {
+      auto run = [this, operation](absl::Duration duration) {
+        return Repeat(duration, ids_ * kRowBytes, [&] { return operation(batches_[next_++ % kBatches]); });
+      };
+      all.push_back({std::move(name), std::move(run), servers});
+    };
+    for (size_t i = 0; i < clients_.size(); ++i) {
+      add(absl::StrCat("pull_", kTransports[i].name), servers_, [this, i](const std::vector<uint64_t>& ids) {
+        const RowPull pull = {kTable, ids, absl::MakeSpan(values_)};
+        return clients_[i]->PullRows({pull}).Get().status();
+      });
+      add(absl::StrCat("push_", kTransports[i].name), servers_, [this, i](const std::vector<uint64_t>& ids) {
+        return clients_[i]->PushRows(step_++, 1, {RowPush{kTable, ids, gradients_}}).Get().status();
+      });
+    }
+    auto stream = [this](absl::Duration duration) -> absl::StatusOr<Round> {
+      absl::StatusOr<TcpRound> round = SendTcpStream(sink_[0].address(), bytes_, duration);
+      if (!round.ok()) return round.status();
+      return Round{round->seconds, round->bytes, {}};
+    };
+    all.push_back({kStream, std::move(stream), sink_});
+    if (!has_redis()) return all;
+    add(kRedis, {}, [this](std::vector<uint64_t> ids) {
+      for (uint64_t& id : ids) id %= kMostRedisRows;
+      const absl::Span<char> values(reinterpret_cast<char*>(values_.data()), values_.size() * sizeof(float));
+      return redis_->Get(ids, kRowDim * sizeof(float), values);
+    });
+    return all;
+  }
+
+ private:
+  RowsRing(uint64_t rows, size_t ids, ScratchFolder folder)
+      : rows_(rows),
+        ids_(ids),
+        folder_(std::move(folder)),
+        bytes_(kStreamBytes, 'x'),
+        gradients_(ids * kRowDim, 0.01f),
+        values_(ids * kRowDim) {}
+
+  absl::Status StartProcesses() {
+    absl::StatusOr<std::vector<ChildServer>> servers = StartServers(1, std::size(kTransports), folder_);
+    if (!servers.ok()) return servers.status();
+    servers_ = *std::move(servers);
+    absl::StatusOr<ChildServer> sink = ChildServer::Start({OwnPath(), "--tcp-sink"}, folder_);
+    if (!sink.ok()) return sink.status();
+    sink_.push_back(*std::move(sink));
+    absl::StatusOr<std::unique_ptr<RedisPeer>> redis = RedisPeer::Start(folder_);
+    if (absl::IsNotFound(redis.status())) return absl::OkStatus();
+    if (!redis.ok()) return redis.status();
+    redis_ = *std::move(redis);
+    return absl::OkStatus();
+  }
+
+  absl::Status Connect() {
+    for (size_t i = 0; i < std::size(kTransports); ++i) {
+      ClientOptions options;
+      options.coordinator = servers_[0].address();
+      options.job = kJob;
+      options.policy.mutable_async();
+      options.workers = std::size(kTransports);
+      options.worker = i;
+      options.codec.set_gradients(kTransports[i].encoding);
+      options.codec.set_values(kTransports[i].encoding);
+      options.shared_memory = kTransports[i].shared_memory;
+      absl::StatusOr<std::unique_ptr<Client>> client = Client::Connect(options);
+      if (!client.ok()) return client.status();
+      if (absl::Status status = (*client)->DeclareTables({Spec()}); !status.ok()) return status;
+      clients_.push_back(*std::move(client));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Fill() {
+    RowSampler sampler(rows_, 0, 5);
+    for (int i = 0; i < kBatches; ++i) batches_.push_back(sampler.Draw(ids_));
+    const std::string value(kRowDim * sizeof(float), 'v');
+    for (uint64_t first = 0; first < rows_; first += ids_) {
+      std::vector<uint64_t> ids(std::min<uint64_t>(ids_, rows_ - first));
+      std::iota(ids.begin(), ids.end(), first);
+      const auto gradients = absl::MakeConstSpan(gradients_).first(ids.size() * kRowDim);
+      const auto pushed = clients_[kShared]->PushRows(step_++, 1, {RowPush{kTable, ids, gradients}}).Get();
+      if (!pushed.ok()) return pushed.status();
+      if (!has_redis() || first >= kMostRedisRows) continue;
+      if (absl::Status status = redis_->Set(ids, value); !status.ok()) return status;
+    }
+    return absl::OkStatus();
+  }
+
+  const uint64_t rows_;
+  // Distinct ids of a call.
+  const size_t ids_;
+  const ScratchFolder folder_;
+  const std::string bytes_;
+  const std::vector<float> gradients_;
+  std::vector<float> values_;
+  std::vector<std::vector<uint64_t>> batches_;
+  uint64_t next_ = 0;
+  uint64_t step_ = 0;
+  std::vector<ChildServer> servers_;
+  std::vector<ChildServer> sink_;
+  // Null without redis-server.
+  std::unique_ptr<RedisPeer> redis_;
+  // By transport.
+  std::vector<std::unique_ptr<Client>> clients_;
+};
+
+const Contestant* Find(const std::vector<Contestant>& all, absl::string_view name) {
+  const auto found = std::find_if(all.begin(), all.end(), [&](const Contestant& one) { return one.name == name; });
+  return found == all.end() ? nullptr : &*found;
+}
+
+void AddRow(const Contestant& one, uint64_t rows, size_t ids, BenchReport& report, std::ostream& out) {
+  const double rate = one.GbPerSecond() * 1e9 / kRowBytes;
+  uint64_t bytes = 0;
+  for (const Round& round : one.rounds) bytes += round.bytes;
+  const double moved = static_cast<double>(bytes) / kRowBytes;
+  const double server = 1e9 * one.server_cpu_seconds / moved;
+  const double client = 1e9 * one.cpu_seconds / moved - server;
+  const double p50 = 1e3 * one.LatencySeconds(0.5), p99 = 1e3 * one.LatencySeconds(0.99);
+  // The CPU time of redis-server is not known.
+  const bool has_server = !one.servers.empty();
+  report.rows.push_back({{"part", "server"},
+                         {"operation", one.name},
+                         {"rows", rows},
+                         {"ids", ids},
+                         {"rows_per_second", rate},
+                         {"p50_milliseconds", p50},
+                         {"p99_milliseconds", p99},
+                         {"client_cpu_nanoseconds_per_row", client},
+                         {"server_cpu_nanoseconds_per_row", has_server ? Json(server) : Json()}});
+  out << absl::StrFormat(
+             "server    %9d rows, %-23s %7.2f M rows/s, ms per call p50 %6.2f p99 %6.2f, CPU ns per row: client "
+             "%6.1f, server %s\n",
+             rows, one.name, rate / 1e6, p50, p99, client, has_server ? absl::StrFormat("%6.1f", server) : "-")
+      << std::flush;
+}
+
+void AddRatios(const std::vector<Contestant>& all, uint64_t rows, BenchReport& report) {
+  const std::string size = absl::StrFormat("%g rows", static_cast<double>(rows));
+  const auto add = [&](const std::string& ours, const std::string& peer, double wanted, const char* what) {
+    if (Find(all, peer) == nullptr) return;
+    report.ratios.push_back({absl::StrCat(ours, "_to_", peer, "_", RowsKey(rows)),
+                             RatioOfRates(*Find(all, ours), *Find(all, peer)), wanted, false,
+                             absl::StrCat(ours, ", ", size, ", ", what)});
+  };
+  // Small tables are in the cache.
+  const double of_stream = rows <= 1'000'000 ? 0.3 : 0.2;
+  for (const std::string operation : {"pull", "push"}) {
+    const std::string tcp = operation + "_fp32_tcp";
+    add(tcp, kStream, of_stream, "of a bare TCP stream");
+    add(operation + "_bf16_tcp", tcp, 1.15, "to fp32");
+    add(operation + "_fp32_shared_memory", tcp, 1.25, "to TCP");
+  }
+  add("pull_fp32_tcp", kRedis, 8, "to MGET of Redis");
+}
+
+}  // namespace
+
+absl::Status MeasureServer(const RowsOptions& options, BenchReport& report, std::ostream& out) {
+  for (uint64_t rows : options.rows) {
+    if (rows > kMostRows) {
+      report.notes.push_back(
+          absl::StrCat("not measured: a server with ", rows, " rows, because the part server has at most ", kMostRows));
+      continue;
+    }
+    if (!HasMemoryFor(rows, kRowDim, report)) continue;
+    absl::StatusOr<std::unique_ptr<RowsRing>> ring = RowsRing::Open(rows, options.ids);
+    if (!ring.ok()) return ring.status();
+    std::vector<Contestant> all = (*ring)->Contestants();
+    if (absl::Status status = RunInTurn(absl::MakeSpan(all), options.seconds); !status.ok()) return status;
+    for (const Contestant& one : all) AddRow(one, rows, (*ring)->ids(), report, out);
+    AddRatios(all, rows, report);
+    if ((*ring)->has_redis()) continue;
+    report.rows.push_back({{"part", "server"},
+                           {"operation", kRedis},
+                           {"rows", rows},
+                           {"ids", (*ring)->ids()},
+                           {"rows_per_second", nullptr},
+                           {"p50_milliseconds", nullptr},
+                           {"p99_milliseconds", nullptr},
+                           {"client_cpu_nanoseconds_per_row", nullptr},
+                           {"server_cpu_nanoseconds_per_row", nullptr}});
+    report.notes.push_back(
+        absl::StrCat("not measured: Redis beside ", rows, " rows, because redis-server is not on PATH"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace ballast
