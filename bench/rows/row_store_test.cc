@@ -45,9 +45,7 @@ TEST(RowStoreTest, PresizedStoreHasMoreMemoryBeforeItsFirstRow) {
 
 TEST(RowWorkloadTest, MeasuresTheTimeOfACall) {
   const std::unique_ptr<RowStore> store = MakeBallastRows(0, 16);
-  const CallTime time = RowWorkload(16, 10000).Fill(*store, 10000)[0];
-  EXPECT_GT(time.cpu_seconds, 0);
-  EXPECT_GT(time.wall_seconds, 0);
+  EXPECT_THAT(RowWorkload(16, 10000).Fill(*store, 10000), ElementsAre(Gt(0)));
 }
 
 }  // namespace

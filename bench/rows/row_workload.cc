@@ -5,7 +5,6 @@
 #include <numeric>
 
 #include "absl/functional/function_ref.h"
-#include "absl/time/clock.h"
 #include "ballast/v1/tensor.pb.h"
 #include "bench/rows/random_lines.h"
 #include "bench/rows/row_sampler.h"
@@ -21,11 +20,10 @@ std::unique_ptr<RowOptimizer> MakeAdagrad() {
   return *MakeRowOptimizer(config);
 }
 
-CallTime Time(absl::FunctionRef<void()> call) {
-  const double cpu = ThreadCpuSeconds();
-  const absl::Time wall = absl::Now();
+double Time(absl::FunctionRef<void()> call) {
+  const double start = ThreadCpuSeconds();
   call();
-  return {ThreadCpuSeconds() - cpu, absl::ToDoubleSeconds(absl::Now() - wall)};
+  return ThreadCpuSeconds() - start;
 }
 
 }  // namespace
@@ -41,18 +39,18 @@ RowWorkload::RowWorkload(int dim, size_t most_rows)
       values_(most_rows * dim),
       versions_(most_rows) {}
 
-CallTime RowWorkload::Pull(RowStore& store, absl::Span<const uint64_t> hashes) {
+double RowWorkload::Pull(RowStore& store, absl::Span<const uint64_t> hashes) {
   return Time([&] { store.Pull({hashes, &initial_, values_.data(), versions_.data()}); });
 }
 
-CallTime RowWorkload::Push(RowStore& store, absl::Span<const uint64_t> hashes) {
+double RowWorkload::Push(RowStore& store, absl::Span<const uint64_t> hashes) {
   const BatchPush push = {hashes,  gradients_.data(), {},       1, kLearningRate, /*scale_by_staleness=*/false,
                           ++step_, optimizer_.get(),  &initial_};
   return Time([&] { store.Push(push); });
 }
 
-std::vector<CallTime> RowWorkload::Fill(RowStore& store, uint64_t rows) {
-  std::vector<CallTime> times;
+std::vector<double> RowWorkload::Fill(RowStore& store, uint64_t rows) {
+  std::vector<double> times;
   for (uint64_t first = 0; first < rows; first += most_rows_) {
     std::vector<uint64_t> ids(std::min<uint64_t>(most_rows_, rows - first));
     std::iota(ids.begin(), ids.end(), first);

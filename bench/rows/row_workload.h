@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <vector>
 
@@ -12,26 +11,19 @@
 
 namespace ballast {
 
-// Duration of one call to a store.
-struct CallTime {
-  // CPU time of the calling thread.
-  double cpu_seconds = 0;
-  double wall_seconds = 0;
-};
-
-// Owns what calls to a store need: row-wise Adagrad, gradients, and memory for values. Thread safety: confined to one
-// thread.
+// Owns what calls to a store need: row-wise Adagrad, gradients, and memory for values. Calls return their seconds of
+// CPU time. Thread safety: confined to one thread.
 class RowWorkload {
  public:
   // For batches of at most `most_rows` rows of `dim` weights.
   RowWorkload(int dim, size_t most_rows);
 
   // `hashes`: ascending.
-  CallTime Pull(RowStore& store, absl::Span<const uint64_t> hashes);
-  CallTime Push(RowStore& store, absl::Span<const uint64_t> hashes);
+  double Pull(RowStore& store, absl::Span<const uint64_t> hashes);
+  double Push(RowStore& store, absl::Span<const uint64_t> hashes);
 
   // Creates rows 0 to `rows` - 1, with pushes of at most `most_rows` rows, and returns the time of each push.
-  std::vector<CallTime> Fill(RowStore& store, uint64_t rows);
+  std::vector<double> Fill(RowStore& store, uint64_t rows);
 
   // The values of the last pull, [its rows, dim].
   absl::Span<const float> values() const { return values_; }

@@ -29,7 +29,7 @@ constexpr char kUsage[] =
     "1,000\n"
     "          keys per command and all commands of a call in one pipeline, with at most 10^6 keys in Redis.\n"
     "  memory  growth of this process's memory by a table of dim 16, divided by its bare weights.\n"
-    "  growth  duration of pushes of new rows into a table that grows, and into one that has room for its index.\n"
+    "  growth  CPU time of pushes of new rows into a table that grows, and into one that has room for its index.\n"
     "Above 10^6 rows, tables of more than 16 weights per row have fewer rows, so that they take about the same "
     "memory.\n"
     "A table for which the machine does not have the memory is left out, and a note says so.\n\n";

@@ -51,7 +51,7 @@ double RateOf(const Batches& batches, double seconds, auto call) {
   std::vector<double> times;
   for (double sum = 0; sum < seconds;) {
     for (const std::vector<uint64_t>& batch : batches) {
-      times.push_back(call(batch).cpu_seconds);
+      times.push_back(call(batch));
       sum += times.back();
     }
   }
@@ -131,9 +131,8 @@ class TablePart {
                                   const std::vector<Batches>& all_batches) {
     const std::unique_ptr<RowStore> store = kind.make(rows, dim);
     RowWorkload workload(dim, options_.ids);
-    std::vector<double> creates;
-    for (const CallTime& time : workload.Fill(*store, rows)) creates.push_back(time.cpu_seconds);
-    const double created = static_cast<double>(std::min<uint64_t>(options_.ids, rows)) / Median(std::move(creates));
+    const double created =
+        static_cast<double>(std::min<uint64_t>(options_.ids, rows)) / Median(workload.Fill(*store, rows));
     const RowLayout layout(dim, 1);
     std::vector<Rates> found;
     for (size_t i = 0; i < all_batches.size(); ++i) {
