@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/tables/sparse_table.h"
 
+#include <algorithm>
+#include <optional>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_format.h"
 #include "common/tables/row_hash.h"
 
@@ -35,16 +38,53 @@ absl::Status SparseTable::CheckHashes(absl::Span<const uint64_t> hashes) const {
   return absl::OkStatus();
 }
 
-void SparseTable::Pull(const BatchPull& pull) const {
-  for (size_t begin = 0; begin < pull.hashes.size();) {
-    const Part part = NextPart(pull.hashes, begin);
-    BatchPull own = pull;
-    own.hashes = pull.hashes.subspan(begin, part.count);
-    own.values += begin * options_.dim;
-    if (own.versions != nullptr) own.versions += begin;
-    part.range->Pull(own);
-    begin += part.count;
+// The locks that are held change from step to step, which the analysis cannot follow.
+template <typename Enter, typename Use, typename Leave>
+void SparseTable::Visit(absl::Span<const uint64_t> hashes, const Enter& enter, const Use& use,
+                        const Leave& leave) const ABSL_NO_THREAD_SAFETY_ANALYSIS {
+  struct Stage {
+    TableRange* range = nullptr;
+    // The group is the last one of its range.
+    bool last = false;
+    RowGroup group;
+  };
+  Stage stages[3];
+  const auto hashes_of = [&](const RowGroup& group) { return hashes.subspan(group.begin, group.count); };
+  Part part{nullptr, 0};
+  size_t begin = 0, begun = 0, found = 0, used = 0;
+  while (used < begun || begin < hashes.size()) {
+    if (begin < hashes.size()) {
+      if (part.count == 0) {
+        part = NextPart(hashes, begin);
+        enter(*part.range, hashes.subspan(begin, part.count));
+      }
+      Stage& stage = stages[begun++ % 3];
+      stage.range = part.range;
+      stage.group.begin = begin;
+      stage.group.count = std::min(part.count, RowGroup::kMost);
+      begin += stage.group.count;
+      part.count -= stage.group.count;
+      stage.last = part.count == 0;
+      stage.range->Prefetch(hashes_of(stage.group), stage.group);
+    }
+    if (found < begun && (begun - found == 2 || begin == hashes.size())) {
+      Stage& stage = stages[found++ % 3];
+      stage.range->Find(hashes_of(stage.group), stage.group);
+    }
+    if (used < found && (found - used == 2 || found == begun)) {
+      Stage& stage = stages[used++ % 3];
+      use(*stage.range, stage.group);
+      if (stage.last) leave(*stage.range);
+    }
   }
+}
+
+void SparseTable::Pull(const BatchPull& pull) const {
+  Visit(
+      pull.hashes,
+      [](TableRange& range, absl::Span<const uint64_t>) ABSL_NO_THREAD_SAFETY_ANALYSIS { range.EnterPull(); },
+      [&](TableRange& range, RowGroup& group) ABSL_NO_THREAD_SAFETY_ANALYSIS { range.Pull(pull, group); },
+      [](TableRange& range) ABSL_NO_THREAD_SAFETY_ANALYSIS { range.LeavePull(); });
 }
 
 uint64_t SparseTable::CountMissing(absl::Span<const uint64_t> hashes) const {
@@ -69,17 +109,15 @@ std::vector<uint64_t> SparseTable::ReserveOrder(absl::Span<const uint64_t> hashe
 
 BatchOutcome SparseTable::Push(const BatchPush& push) {
   BatchOutcome outcome;
+  const bool ordered = !push.places.empty();
   size_t parts = 0;
-  for (size_t begin = 0; begin < push.hashes.size();) {
-    const Part part = NextPart(push.hashes, begin);
-    BatchPush own = push;
-    own.hashes = push.hashes.subspan(begin, part.count);
-    own.gradients += begin * options_.dim;
-    if (!own.pulled_versions.empty()) own.pulled_versions = push.pulled_versions.subspan(begin, part.count);
-    if (!push.places.empty()) own.places = push.places.subspan(parts++, 1);
-    outcome.Add(part.range->Push(own));
-    begin += part.count;
-  }
+  Visit(
+      push.hashes,
+      [&](TableRange& range, absl::Span<const uint64_t> hashes) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+        range.EnterPush(hashes, ordered ? std::optional(push.places[parts++]) : std::nullopt);
+      },
+      [&](TableRange& range, RowGroup& group) ABSL_NO_THREAD_SAFETY_ANALYSIS { range.Push(push, group, outcome); },
+      [&](TableRange& range) ABSL_NO_THREAD_SAFETY_ANALYSIS { range.LeavePush(ordered); });
   return outcome;
 }
 

@@ -43,41 +43,34 @@ void BatchOutcome::Add(const BatchOutcome& other) {
   max_staleness = std::max(max_staleness, other.max_staleness);
 }
 
-void TableRange::Pull(const BatchPull& pull) const {
-  absl::ReaderMutexLock lock(&mutex_);
-  for (size_t begin = 0; begin < pull.hashes.size(); begin += kGroup) {
-    PullGroupLocked(pull, begin, std::min(kGroup, pull.hashes.size() - begin));
-  }
-}
-
 uint64_t TableRange::CountMissing(absl::Span<const uint64_t> hashes) const {
   uint64_t missing = 0;
   absl::ReaderMutexLock lock(&mutex_);
-  for (size_t begin = 0; begin < hashes.size(); begin += kGroup) {
-    const size_t count = std::min(kGroup, hashes.size() - begin);
-    Group group;
-    FindLocked(hashes.subspan(begin, count), group);
-    missing += std::count(group.rows, group.rows + count, nullptr);
+  for (size_t begin = 0; begin < hashes.size(); begin += RowGroup::kMost) {
+    const absl::Span<const uint64_t> some = hashes.subspan(begin, RowGroup::kMost);
+    RowGroup group;
+    Prefetch(some, group);
+    Find(some, group);
+    missing += std::count(group.rows, group.rows + some.size(), nullptr);
   }
   return missing;
 }
 
-BatchOutcome TableRange::Push(const BatchPush& push) {
-  BatchOutcome outcome;
-  absl::MutexLock lock(&mutex_);
-  if (!push.places.empty()) {
+void TableRange::EnterPush(absl::Span<const uint64_t> hashes, std::optional<uint64_t> place) {
+  mutex_.Lock();
+  if (place.has_value()) {
     const auto turn = [&] {
       mutex_.AssertReaderHeld();
-      return changes_ == push.places[0];
+      return changes_ == *place;
     };
     mutex_.Await(absl::Condition(&turn));
   }
-  ReserveMissingLocked(push.hashes);
-  for (size_t begin = 0; begin < push.hashes.size(); begin += kGroup) {
-    PushGroupLocked(push, begin, std::min(kGroup, push.hashes.size() - begin), outcome);
-  }
-  if (!push.places.empty()) ++changes_;
-  return outcome;
+  ReserveMissingLocked(hashes);
+}
+
+void TableRange::LeavePush(bool ordered) {
+  if (ordered) ++changes_;
+  mutex_.Unlock();
 }
 
 void TableRange::Reserve(uint64_t rows) {
@@ -165,41 +158,36 @@ uint64_t TableRange::memory_bytes() const {
 
 void TableRange::Prefetch() const { PrefetchBytes(this, sizeof(*this)); }
 
-void TableRange::FindLocked(absl::Span<const uint64_t> hashes, Group& group) const {
-  const RowIndex::Line* homes[kGroup];
-  index_.Prefetch(hashes, homes);
-  index_.Find(hashes, homes, group.places);
+void TableRange::Find(absl::Span<const uint64_t> hashes, RowGroup& group) const {
+  index_.Find(hashes, group.homes, group.places);
   for (size_t i = 0; i < hashes.size(); ++i) {
     group.rows[i] = group.places[i] == RowIndex::kNoPlace ? nullptr : rows_.At(group.places[i]);
     if (group.rows[i] != nullptr) PrefetchBytes(group.rows[i], layout_.bytes());
   }
 }
 
-void TableRange::PullGroupLocked(const BatchPull& pull, size_t begin, size_t count) const {
-  Group group;
-  FindLocked(pull.hashes.subspan(begin, count), group);
+void TableRange::Pull(const BatchPull& pull, const RowGroup& group) const {
   const size_t dim = layout_.dim();
-  for (size_t i = 0; i < count; ++i) {
+  for (size_t i = 0; i < group.count; ++i) {
+    const size_t at = group.begin + i;
     const float* row = group.rows[i];
-    float* values = pull.values + (begin + i) * dim;
+    float* values = pull.values + at * dim;
     if (row != nullptr) {
       std::memcpy(values, row, dim * sizeof(float));
     } else if (pull.missing != nullptr) {
-      pull.missing->Fill(pull.hashes[begin + i], {values, dim});
+      pull.missing->Fill(pull.hashes[at], {values, dim});
     } else {
       std::fill_n(values, dim, 0.0f);
     }
-    if (pull.versions != nullptr) pull.versions[begin + i] = row == nullptr ? 0 : layout_.State(row).version;
+    if (pull.versions != nullptr) pull.versions[at] = row == nullptr ? 0 : layout_.State(row).version;
   }
 }
 
-void TableRange::PushGroupLocked(const BatchPush& push, size_t begin, size_t count, BatchOutcome& outcome) {
-  Group group;
-  FindLocked(push.hashes.subspan(begin, count), group);
-  RowUpdate updates[kGroup];
+void TableRange::Push(const BatchPush& push, RowGroup& group, BatchOutcome& outcome) {
+  RowUpdate updates[RowGroup::kMost];
   size_t updated = 0;
-  for (size_t i = 0; i < count; ++i) {
-    const uint64_t hash = push.hashes[begin + i];
+  for (size_t i = 0; i < group.count; ++i) {
+    const uint64_t hash = push.hashes[group.begin + i];
     float* row = group.rows[i];
     if (row != nullptr) {
       KeepLocked(hash, group.places[i]);
@@ -211,7 +199,7 @@ void TableRange::PushGroupLocked(const BatchPush& push, size_t begin, size_t cou
       std::fill_n(row + layout_.dim(), layout_.slot_floats(), 0.0f);
       layout_.State(row) = RowState();
     }
-    updates[updated++] = UpdateOf(push, begin + i, layout_, row, outcome);
+    updates[updated++] = UpdateOf(push, group.begin + i, layout_, row, outcome);
   }
   push.optimizer->Apply(layout_.dim(), push.gradient_scale, absl::MakeConstSpan(updates, updated));
   for (size_t i = 0; i < updated; ++i) {
@@ -232,6 +220,7 @@ void TableRange::ReserveMissingLocked(absl::Span<const uint64_t> hashes) {
 }
 
 float* TableRange::CreateLocked(uint64_t hash) {
+  if (index_.size() == index_.capacity()) return nullptr;
   const std::optional<uint32_t> place = rows_.Allocate();
   if (!place.has_value()) return nullptr;
   if (!index_.Insert(hash, *place)) {

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -26,24 +27,51 @@ struct RowView {
   RowState state;
 };
 
-// Owns the rows of one range of a table, with their lock. Rows are visited in groups of 16, so that the cache misses of
-// a group overlap. Deliberately does not know the other ranges. Thread safety: all methods may be called from any
-// thread; pulls of the same range run at the same time, pushes one after the other.
+// Some rows of a message in one range, and where a visit finds them.
+struct RowGroup {
+  static constexpr size_t kMost = 16;
+
+  // Rows [begin, begin + count) of the message.
+  size_t begin = 0;
+  size_t count = 0;
+  const RowIndex::Line* homes[kMost];
+  uint32_t places[kMost];
+  // A missing row has no address.
+  float* rows[kMost];
+};
+
+// Owns the rows of one range of a table, with their lock. A message visits rows in groups, in three steps, so that the
+// cache misses of several groups overlap: Prefetch loads the index, Find the rows, and Pull or Push uses them.
+// Deliberately does not know the other ranges. Thread safety: all methods may be called from any thread; pulls of the
+// same range run at the same time, pushes one after the other.
 class TableRange {
  public:
   // `arena` must outlive the range.
   TableRange(PageArena* arena, const RowLayout& layout, int range_bits)
       : layout_(layout), index_(arena, range_bits), rows_(arena, layout) {}
 
-  // Reads rows of this range. Creates nothing.
-  void Pull(const BatchPull& pull) const;
+  // Begin and end a visit that reads rows.
+  void EnterPull() const ABSL_SHARED_LOCK_FUNCTION(mutex_) { mutex_.ReaderLock(); }
+  void LeavePull() const ABSL_UNLOCK_FUNCTION(mutex_) { mutex_.ReaderUnlock(); }
+  // Reads the rows of a group. Creates nothing.
+  void Pull(const BatchPull& pull, const RowGroup& group) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+
+  // Begin and end a visit that updates rows of this range, those with the given hashes. With a place, waits for the
+  // changes before it.
+  void EnterPush(absl::Span<const uint64_t> hashes, std::optional<uint64_t> place) ABSL_EXCLUSIVE_LOCK_FUNCTION(mutex_);
+  void LeavePush(bool ordered) ABSL_UNLOCK_FUNCTION(mutex_);
+  // Updates the rows of a group, and creates those that are missing.
+  void Push(const BatchPush& push, RowGroup& group, BatchOutcome& outcome) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  // The first steps of a group's visit. `hashes`: those of the group.
+  void Prefetch(absl::Span<const uint64_t> hashes, RowGroup& group) const ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    index_.Prefetch(hashes, group.homes);
+  }
+  void Find(absl::Span<const uint64_t> hashes, RowGroup& group) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
 
   // See SparseTable.
   uint64_t CountMissing(absl::Span<const uint64_t> hashes) const;
   uint64_t ReserveOrder() { return next_order_.fetch_add(1, std::memory_order_relaxed); }
-
-  // Updates rows of this range, and creates those that are missing. With a place, waits for the changes before it.
-  BatchOutcome Push(const BatchPush& push);
 
   // Makes room in the index for that many rows in total, if there is memory. Whoever inserts a whole range in several
   // pushes, ascending, calls it first.
@@ -73,22 +101,10 @@ class TableRange {
   void Prefetch() const;
 
  private:
-  // Most rows visited at once.
-  static constexpr size_t kGroup = 16;
-
-  struct Group {
-    uint32_t places[kGroup];
-    float* rows[kGroup];
-  };
-
-  // Finds rows and prefetches them. A missing row has no address.
-  void FindLocked(absl::Span<const uint64_t> hashes, Group& group) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  void PullGroupLocked(const BatchPull& pull, size_t begin, size_t count) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  void PushGroupLocked(const BatchPush& push, size_t begin, size_t count, BatchOutcome& outcome)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Makes room in the index for the missing ones of the hashes, if there is memory.
   void ReserveMissingLocked(absl::Span<const uint64_t> hashes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Creates the row, with undefined contents; nullptr if there is no memory.
+  // Creates the row, with undefined contents; nullptr if there is no memory. The index must not grow during a visit, so
+  // there must be room in it.
   float* CreateLocked(uint64_t hash) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Lets the captures keep the row at that place, which is about to change.
   void KeepLocked(uint64_t hash, uint32_t place) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
