@@ -374,14 +374,14 @@ void Client::SendAll(std::vector<std::vector<ShardMessage>> by_shard, Finish fin
     operation->id = next_operation_++;
   }
   size_t count = 0;
-  for (std::vector<ShardMessage>& messages : by_shard) {
-    for (ShardMessage& message : messages) {
+  for (uint32_t shard = 0; shard < by_shard.size(); ++shard) {
+    for (ShardMessage& message : by_shard[shard]) {
       message.operation = operation->id;
-      message.done = [this, operation](const ShardMessage& done, ShardReply reply) {
-        OnMessageDone(operation.get(), done, std::move(reply));
+      message.done = [this, operation, shard](const ShardMessage& done, ShardReply reply) {
+        OnMessageDone(operation.get(), shard, done, std::move(reply));
       };
     }
-    count += messages.size();
+    count += by_shard[shard].size();
   }
   if (count == 0) return operation->finish(Totals());
   {
@@ -512,7 +512,7 @@ void Client::Report(uint32_t shard) {
   }
 }
 
-void Client::OnMessageDone(Operation* operation, const ShardMessage& message, ShardReply reply) {
+void Client::OnMessageDone(Operation* operation, uint32_t shard, const ShardMessage& message, ShardReply reply) {
   if (reply.status.ok()) {
     absl::MutexLock lock(&mutex_);
     for (size_t i = 0; i < message.slices.size(); ++i) {
@@ -522,6 +522,10 @@ void Client::OnMessageDone(Operation* operation, const ShardMessage& message, Sh
       if (message.kind != Kind::kPush && message.kind != Kind::kPushPull) continue;
       tensor.finished_steps[index] = std::max(tensor.finished_steps[index], message.step + 1);
     }
+  } else if (message.kind == Kind::kPushRows) {
+    // The shard does not count a message that it refused.
+    absl::MutexLock lock(&mutex_);
+    row_messages_.Remove(message.step, shard);
   }
   bool first_failure = false, last = false;
   absl::StatusOr<Totals> result;
@@ -545,6 +549,9 @@ absl::Status Client::Pause() {
   for (ShardChannel* channel : channels()) answers.push_back(channel->Pause());
   absl::Status status;
   for (const auto& answer : answers) status.Update(answer.Get().status());
+  // The shards forget the messages of steps that have not ended.
+  absl::MutexLock lock(&mutex_);
+  row_messages_ = StepCounts();
   return status;
 }
 

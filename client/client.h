@@ -22,6 +22,7 @@
 #include "client/client_options.h"
 #include "client/future.h"
 #include "client/rows/row_batch.h"
+#include "client/rows/step_counts.h"
 #include "client/slice_message.h"
 #include "common/tensors/shard_map.h"
 
@@ -83,9 +84,8 @@ class Client {
 
   // Pushes gradients of rows, which are means over `examples` examples, as Push does those of tensors; a row begins
   // with its first gradient. With examples = 0 no rows are sent. `last_of_step` ends the step at every shard that has
-  // tables, with or without rows for it: the worker makes this its step's last push of rows. Its messages have the
-  // step's highest sequence numbers, but may overtake earlier pushes whose futures are not ready. INVALID_ARGUMENT as
-  // for PullRows.
+  // tables, with or without rows for it: the worker makes this its step's last push of rows. Earlier
+  // pushes of the step must have been called, but need not be ready. INVALID_ARGUMENT as for PullRows.
   Future<RowsResult> PushRows(uint64_t step, uint32_t examples, absl::Span<const RowPush> tables,
                               bool last_of_step = false, std::optional<double> schedule_position = std::nullopt);
 
@@ -152,12 +152,15 @@ class Client {
   template <typename Batch>
   absl::StatusOr<std::vector<Rows>> RouteRows(absl::Span<const Batch> tables, v1::Encoding encoding) const;
   absl::flat_hash_set<uint32_t> ShardsWithTables() const;
+  // Counts the step's messages of rows, and with its last ones sets how many there are.
+  void CountMessages(uint64_t step, absl::Span<const uint32_t> last_to,
+                     std::vector<std::vector<ShardMessage>>& by_shard);
   Future<RowsResult> SendRows(std::vector<std::vector<ShardMessage>> by_shard);
   // Reports the versions that this worker has seen to a shard that may have recovered an older state (durability WAL).
   void OnRetry(uint32_t shard);
   void Report(uint32_t shard);
   std::vector<v1::ReportVersionsRequest> DescribeSeen(uint32_t shard) const;
-  void OnMessageDone(Operation* operation, const ShardMessage& message, ShardReply reply);
+  void OnMessageDone(Operation* operation, uint32_t shard, const ShardMessage& message, ShardReply reply);
 
   const ClientOptions options_;
   // Null if gradients are sent as fp32. Set by Connect, then constant; the channels use it.
@@ -176,6 +179,7 @@ class Client {
   // By rank. Only grows, so channels may be used outside the lock.
   std::vector<std::unique_ptr<ShardChannel>> channels_ ABSL_GUARDED_BY(mutex_);
   uint64_t next_operation_ ABSL_GUARDED_BY(mutex_) = 1;
+  StepCounts row_messages_ ABSL_GUARDED_BY(mutex_);
   // Number of reports in flight per shard, and shards that need another report because of later retries.
   absl::flat_hash_map<uint32_t, uint32_t> reports_in_flight_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_set<uint32_t> reports_due_ ABSL_GUARDED_BY(mutex_);

@@ -61,14 +61,16 @@ Future<RowsResult> Client::PushRows(uint64_t step, uint32_t examples, absl::Span
     return message;
   };
   std::vector<std::vector<ShardMessage>> messages = MessagesFor(*by_shard, make_message);
+  std::vector<uint32_t> last_to;
   if (last_of_step) {
     for (uint32_t shard : ShardsWithTables()) {
       // Shards may have joined the map since.
       messages.resize(std::max<size_t>(messages.size(), shard + 1));
       if (messages[shard].empty()) messages[shard].push_back(make_message());
-      messages[shard].back().last_of_step = true;
+      last_to.push_back(shard);
     }
   }
+  CountMessages(step, last_to, messages);
   return SendRows(std::move(messages));
 }
 
@@ -99,6 +101,15 @@ absl::StatusOr<std::vector<Client::Rows>> Client::RouteRows(absl::Span<const Bat
     SplitByShard(placed[i], *std::move(rows), by_shard);
   }
   return by_shard;
+}
+
+void Client::CountMessages(uint64_t step, absl::Span<const uint32_t> last_to,
+                           std::vector<std::vector<ShardMessage>>& by_shard) {
+  absl::MutexLock lock(&mutex_);
+  for (uint32_t shard = 0; shard < by_shard.size(); ++shard) row_messages_.Add(step, shard, by_shard[shard].size());
+  if (last_to.empty()) return;
+  const std::vector<uint32_t> counts = row_messages_.Take(step);
+  for (uint32_t shard : last_to) by_shard[shard].back().messages_of_step = counts[shard];
 }
 
 absl::flat_hash_set<uint32_t> Client::ShardsWithTables() const {

@@ -241,7 +241,7 @@ TEST_F(ClientRowsTest, SendsTheHeaderOfThePush) {
   EXPECT_EQ(header.step(), 4);
   EXPECT_EQ(header.examples(), 32);
   EXPECT_EQ(header.schedule_position(), 0.25);
-  EXPECT_FALSE(shard2_.row_requests()[0].last_of_step());
+  EXPECT_EQ(shard2_.row_requests()[0].messages_of_step(), 0);
 }
 
 TEST_F(ClientRowsTest, SplitsManyRowsIntoMessagesOf4MiB) {
@@ -270,7 +270,7 @@ TEST_F(ClientRowsTest, TheLastMessageOfAStepGoesToEveryShard) {
   EXPECT_EQ(Done(client().PushRows(3, 1, {{1, ids, gradients, {}}}, /*last_of_step=*/true)).applied, 1);
   for (const FakeParameterService* shard : shards_) {
     ASSERT_EQ(shard->row_requests().size(), 1);
-    EXPECT_TRUE(shard->row_requests()[0].last_of_step());
+    EXPECT_EQ(shard->row_requests()[0].messages_of_step(), 1);
     EXPECT_EQ(shard->row_requests()[0].header().step(), 3);
   }
   EXPECT_EQ(PushedRows(), 1);
@@ -284,8 +284,21 @@ TEST_F(ClientRowsTest, OnlyTheLastOfSeveralMessagesEndsTheStep) {
   for (const FakeParameterService* shard : shards_) {
     ASSERT_EQ(shard->row_requests().size(), 2);
     for (const v1::PushRowsRequest& request : shard->row_requests()) {
-      EXPECT_EQ(request.last_of_step(), request.header().sequence() == 2);
+      EXPECT_EQ(request.messages_of_step(), request.header().sequence() == 2 ? 2 : 0);
     }
+  }
+}
+
+TEST_F(ClientRowsTest, TheLastMessageCountsThoseOfEarlierPushes) {
+  client();
+  const std::vector<uint64_t> ids = Numbers(100);
+  const std::vector<float> gradients(200, 1);
+  Done(client().PushRows(3, 1, {{1, ids, gradients, {}}}));
+  Done(client().PushRows(3, 1, {}, /*last_of_step=*/true));
+  for (const FakeParameterService* shard : shards_) {
+    ASSERT_EQ(shard->row_requests().size(), 2);
+    EXPECT_EQ(shard->row_requests()[0].messages_of_step(), 0);
+    EXPECT_EQ(shard->row_requests()[1].messages_of_step(), 2);
   }
 }
 
@@ -301,7 +314,7 @@ TEST_F(ClientRowsTest, APushOfNoExamplesSendsNoRows) {
   const std::vector<float> gradients = {1, 2};
   Done(client().PushRows(0, 0, {{1, ids, gradients, {}}}, /*last_of_step=*/true));
   EXPECT_EQ(PushedRows(), 0);
-  EXPECT_TRUE(shard0_.row_requests()[0].last_of_step());
+  EXPECT_EQ(shard0_.row_requests()[0].messages_of_step(), 1);
 }
 
 TEST_F(ClientRowsTest, RefusesAnUnknownTable) {

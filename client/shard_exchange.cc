@@ -251,7 +251,7 @@ grpc::ByteBuffer ShardExchange::EncodeRows(uint64_t map_epoch) const {
   }
   v1::PushRowsRequest push;
   *push.mutable_header() = Header(map_epoch);
-  push.set_last_of_step(message_.last_of_step);
+  push.set_messages_of_step(message_.messages_of_step);
   return EncodeRowGradients(push, row_payloads_);
 }
 

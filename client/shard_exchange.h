@@ -53,7 +53,8 @@ struct ShardMessage {
   absl::AnyInvocable<void(const ShardMessage&, ShardReply)> done;
   // Used by kPullRows and kPushRows instead of slices.
   std::vector<RowRun> rows;
-  bool last_of_step = false;
+  // See PushRowsRequest.
+  uint32_t messages_of_step = 0;
 
   // True for messages with gradients, which have a sequence number.
   bool pushes() const { return kind == Kind::kPush || kind == Kind::kPushPull || kind == Kind::kPushRows; }

@@ -46,7 +46,7 @@ def declare(stub):
 
 def push_rows(stub, ids, gradients, sequence):
     """Sends a gradient for each id. Sending the same sequence again is harmless."""
-    request = ps.PushRowsRequest(last_of_step=True)
+    request = ps.PushRowsRequest(messages_of_step=1)
     request.header.job = JOB
     request.header.worker = 0
     request.header.incarnation = INCARNATION

@@ -74,7 +74,7 @@ std::vector<RowGradientsView> ViewRows(const internal::v1::LoggedRows& rows, abs
 absl::Status ApplyRows(ParameterShard& shard, const internal::v1::LoggedRows& rows, absl::string_view payloads) {
   std::vector<absl::string_view> pieces;
   const std::vector<RowGradientsView> views = ViewRows(rows, payloads, pieces);
-  return shard.PushRows(shard.job_name(), DecodeTicket(rows), rows.last_of_step(), views).status();
+  return shard.PushRows(shard.job_name(), DecodeTicket(rows), rows.messages_of_step(), views).status();
 }
 
 absl::Status ApplyCatchUp(ParameterShard& shard, const internal::v1::LoggedCatchUp& logged) {
@@ -134,7 +134,7 @@ absl::Status ApplyChange(ShardBuilder& shard, uint64_t position, const internal:
     case internal::v1::ShardRecord::kRows: {
       std::vector<absl::string_view> pieces;
       const std::vector<RowGradientsView> views = ViewRows(change.rows(), behind, pieces);
-      return shard.PushRows(position, DecodeTicket(change.rows()), change.rows().last_of_step(), views);
+      return shard.PushRows(position, DecodeTicket(change.rows()), change.rows().messages_of_step(), views);
     }
     case internal::v1::ShardRecord::kValues: {
       std::vector<absl::string_view> pieces;

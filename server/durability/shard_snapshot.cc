@@ -74,6 +74,14 @@ internal::v1::TableState MakeState(const ShardState::TableEntry& table) {
   state.set_table_id(table.id);
   state.set_clock(table.state.clock);
   if (table.state.position.has_value()) state.set_schedule_position(*table.state.position);
+  for (const StepMessages::Open& open : table.state.open_steps) {
+    internal::v1::TableState::OpenStep* const to = state.add_open_steps();
+    to->set_worker(open.worker);
+    to->set_incarnation(open.incarnation);
+    to->set_step(open.step);
+    to->set_received(open.received);
+    to->set_expected(open.expected);
+  }
   return state;
 }
 
@@ -222,6 +230,9 @@ Table::State ToTableState(const internal::v1::TableState& state) {
   Table::State to;
   to.clock = state.clock();
   if (state.has_schedule_position()) to.position = state.schedule_position();
+  for (const internal::v1::TableState::OpenStep& open : state.open_steps()) {
+    to.open_steps.push_back({open.worker(), open.incarnation(), open.step(), open.received(), open.expected()});
+  }
   return to;
 }
 

@@ -43,7 +43,7 @@ inline absl::StatusOr<PushOutcome> PushRows(ParameterShard& shard, uint64_t ids,
                               {},
                               v1::ENCODING_FP32,
                               {&payload, 1}};
-  return shard.PushRows("job", {worker, 1, sequence, sequence - 1, 1, std::nullopt}, /*last_of_step=*/true, {view});
+  return shard.PushRows("job", {worker, 1, sequence, sequence - 1, 1, std::nullopt}, /*messages_of_step=*/1, {view});
 }
 
 // All rows of a shard: hash and image; and the table's clock, as the row of hash 0.

@@ -111,7 +111,7 @@ void DataPlane::Call::PushRows() {
   absl::StatusOr<ByteBudget::Reservation> decoded = Budget().Reserve(kMaxMessageBytes + payload);
   if (!decoded.ok()) return End(decoded.status());
   const absl::StatusOr<PushOutcome> outcome =
-      plane_->shard_->PushRows(header.job(), DecodeTicket(header), message->envelope.last_of_step(), views);
+      plane_->shard_->PushRows(header.job(), DecodeTicket(header), message->envelope.messages_of_step(), views);
   decoded->Release();
   if (!outcome.ok()) return End(outcome.status());
   plane_->push_bytes_ += payload;

@@ -150,23 +150,25 @@ absl::StatusOr<PushOutcome> ParameterShard::Push(absl::string_view job, const Pu
   return outcome;
 }
 
-absl::StatusOr<PushOutcome> ParameterShard::PushRows(absl::string_view job, const PushTicket& push, bool last_of_step,
+absl::StatusOr<PushOutcome> ParameterShard::PushRows(absl::string_view job, const PushTicket& push,
+                                                     uint32_t messages_of_step,
                                                      absl::Span<const RowGradientsView> gradients) {
   const absl::StatusOr<bool> accept_non_finite = job_.CheckTicket(job, push);
   if (!accept_non_finite.ok()) return accept_non_finite.status();
   const absl::StatusOr<ChangeSource> source = job_.FindSource(job, push.worker, push.incarnation);
   if (!source.ok()) return source.status();
-  absl::StatusOr<CheckedRows> checked = tables_.CheckPush(push, last_of_step, gradients, *accept_non_finite);
+  absl::StatusOr<CheckedRows> checked = tables_.CheckPush(push, gradients, *accept_non_finite);
   if (!checked.ok()) return checked.status();
   std::vector<CheckedRows::Part>& parts = checked->parts;
   const auto take_turn = [&](CheckedRows::Part& part, bool ordered) {
-    part.turn = part.table->TakeTurn(push.schedule_position, part.gradients.order.hashes(), last_of_step, ordered);
+    part.turn = part.table->TakeTurn(push.schedule_position, StepMessageOf(push, messages_of_step),
+                                     part.gradients.order.hashes(), ordered);
   };
   const absl::StatusOr<PushOutcome> outcome = changes_.Push(
       *source, push.sequence,
       [&] {
         const bool recorded = changes_.journal() != nullptr;
-        return recorded ? EncodeRows(push, last_of_step, gradients, parts.size()) : JournalEntry();
+        return recorded ? EncodeRows(push, messages_of_step, gradients, parts.size()) : JournalEntry();
       },
       [&](size_t i) {
         take_turn(parts[i], /*ordered=*/true);
@@ -175,6 +177,8 @@ absl::StatusOr<PushOutcome> ParameterShard::PushRows(absl::string_view job, cons
       [&](const auto& places, auto&) {
         ++counts_.pushes;
         PushOutcome sum;
+        // The last table of the message, whose rate is reported.
+        const size_t last = gradients.empty() ? 0 : gradients.size() - 1;
         for (size_t i = 0; i < parts.size(); ++i) {
           if (!places[i].has_value()) take_turn(parts[i], /*ordered=*/false);
           const BatchOutcome pushed = parts[i].table->Apply(parts[i].gradients, parts[i].turn);
@@ -182,7 +186,7 @@ absl::StatusOr<PushOutcome> ParameterShard::PushRows(absl::string_view job, cons
           sum.created += pushed.created;
           sum.orphaned += pushed.orphaned;
           sum.max_staleness = std::max<uint64_t>(sum.max_staleness, pushed.max_staleness);
-          sum.learning_rate = parts[i].turn.learning_rate;
+          if (i <= last) sum.learning_rate = parts[i].turn.learning_rate;
         }
         return sum;
       });
@@ -291,14 +295,25 @@ absl::Status ParameterShard::Pause(absl::string_view job, uint32_t worker, uint6
   const absl::StatusOr<ChangeSource> source = job_.FindSource(job, worker, incarnation);
   if (!source.ok()) return source.status();
   std::vector<std::pair<SliceKey, Slice*>> slices;
+  std::vector<Table*> tables;
   const auto describe = [&] {
     // Listed inside the gate, because a replay pauses all tensors whose declaration was recorded before this pause.
     slices = job_.Slices();
-    return EncodePause(worker, incarnation, slices.size());
+    tables = tables_.All();
+    return EncodePause(worker, incarnation, slices.size() + tables.size());
   };
   return changes_.Make(
-      *source, describe, [&](size_t i) { return slices[i].second->ReserveOrder(); },
+      *source, describe,
+      [&](size_t i) {
+        if (i < slices.size()) return slices[i].second->ReserveOrder();
+        // A table pauses at its place in the order of the records.
+        tables[i - slices.size()]->Pause(worker);
+        return uint64_t{0};
+      },
       [&](const auto& places, auto& released) {
+        for (size_t i = 0; i < tables.size(); ++i) {
+          if (!places[slices.size() + i].has_value()) tables[i]->Pause(worker);
+        }
         for (size_t i = 0; i < slices.size(); ++i) Append(slices[i].second->Pause(worker, places[i]), released);
       });
 }

@@ -113,7 +113,7 @@ class ParameterShard {
                                    absl::Span<const GradientView> gradients);
 
   // Pushes gradients of rows; see ballast.v1.PushRows. Every error changes nothing. A retry is safe.
-  absl::StatusOr<PushOutcome> PushRows(absl::string_view job, const PushTicket& push, bool last_of_step,
+  absl::StatusOr<PushOutcome> PushRows(absl::string_view job, const PushTicket& push, uint32_t messages_of_step,
                                        absl::Span<const RowGradientsView> gradients);
 
   // Returns the number of weights of a table's row. NOT_FOUND for a table that is not declared.

@@ -87,13 +87,14 @@ absl::Status ShardBuilder::Pause(uint64_t position, uint32_t worker) {
   for (const auto& [key, slice] : built_.catalog.Slices()) {
     if (Lacks(key, position)) slice->Pause(worker, std::nullopt);
   }
+  tables_.Pause(position, worker);
   return absl::OkStatus();
 }
 
-absl::Status ShardBuilder::PushRows(uint64_t position, const PushTicket& push, bool last_of_step,
+absl::Status ShardBuilder::PushRows(uint64_t position, const PushTicket& push, uint32_t messages_of_step,
                                     absl::Span<const RowGradientsView> gradients) {
   if (absl::Status status = CheckWorker(push.worker); !status.ok()) return status;
-  return tables_.Push(position, push, last_of_step, gradients, built_.job.policy.accept_non_finite());
+  return tables_.Push(position, push, messages_of_step, gradients, built_.job.policy.accept_non_finite());
 }
 
 absl::StatusOr<BuiltShard> ShardBuilder::Finish(std::vector<internal::v1::WindowState> windows) && {

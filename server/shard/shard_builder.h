@@ -59,7 +59,7 @@ class ShardBuilder {
   absl::Status Pause(uint64_t position, uint32_t worker);
 
   // Like SetValues, for a push of rows.
-  absl::Status PushRows(uint64_t position, const PushTicket& push, bool last_of_step,
+  absl::Status PushRows(uint64_t position, const PushTicket& push, uint32_t messages_of_step,
                         absl::Span<const RowGradientsView> gradients);
 
   // INVALID_ARGUMENT if slices or rows are missing or there are more windows than workers.

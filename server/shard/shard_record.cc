@@ -27,7 +27,7 @@ JournalEntry EncodePush(const PushTicket& push, absl::Span<const GradientView> g
   return entry;
 }
 
-JournalEntry EncodeRows(const PushTicket& push, bool last_of_step, absl::Span<const RowGradientsView> gradients,
+JournalEntry EncodeRows(const PushTicket& push, uint32_t messages_of_step, absl::Span<const RowGradientsView> gradients,
                         size_t parts) {
   JournalEntry entry;
   entry.parts = parts;
@@ -38,7 +38,7 @@ JournalEntry EncodeRows(const PushTicket& push, bool last_of_step, absl::Span<co
   logged->set_step(push.step);
   logged->set_examples(push.examples);
   if (push.schedule_position.has_value()) logged->set_schedule_position(*push.schedule_position);
-  logged->set_last_of_step(last_of_step);
+  logged->set_messages_of_step(messages_of_step);
   for (const RowGradientsView& view : gradients) {
     internal::v1::LoggedRows::Table* const to = logged->add_tables();
     to->set_table_id(view.table_id);

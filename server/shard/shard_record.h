@@ -31,7 +31,7 @@ struct JournalEntry {
 
 JournalEntry EncodePush(const PushTicket& push, absl::Span<const GradientView> gradients);
 // `parts`: the number of tables in whose order the push has a place.
-JournalEntry EncodeRows(const PushTicket& push, bool last_of_step, absl::Span<const RowGradientsView> gradients,
+JournalEntry EncodeRows(const PushTicket& push, uint32_t messages_of_step, absl::Span<const RowGradientsView> gradients,
                         size_t parts);
 // Encodes the values with the given indices, which are set at rest.
 JournalEntry EncodeValues(absl::Span<const ValueView> values, absl::Span<const size_t> indices);

@@ -132,8 +132,7 @@ std::vector<OwnedTable> ShardTables::Declared() const {
   return tables;
 }
 
-absl::StatusOr<CheckedRows> ShardTables::CheckPush(const PushTicket& push, bool last_of_step,
-                                                   absl::Span<const RowGradientsView> gradients,
+absl::StatusOr<CheckedRows> ShardTables::CheckPush(const PushTicket& push, absl::Span<const RowGradientsView> gradients,
                                                    bool accept_non_finite) const {
   CheckedRows checked;
   for (const RowGradientsView& view : gradients) {
@@ -143,7 +142,6 @@ absl::StatusOr<CheckedRows> ShardTables::CheckPush(const PushTicket& push, bool 
     if (!part.ok()) return part.status();
     checked.parts.push_back(*std::move(part));
   }
-  if (!last_of_step) return checked;
   for (Table* table : All()) {
     const auto has = [&](const CheckedRows::Part& part) { return part.table == table; };
     if (std::any_of(checked.parts.begin(), checked.parts.end(), has)) continue;

@@ -30,9 +30,13 @@ struct CheckedRows {
     ByteBudget::Reservation room;
     Table::Turn turn;
   };
-  // The tables of the push, and with the last push of a step all others.
+  // The tables of the push, then all others, which count its messages.
   std::vector<Part> parts;
 };
+
+inline StepMessage StepMessageOf(const PushTicket& push, uint32_t messages_of_step) {
+  return {push.worker, push.incarnation, push.step, messages_of_step};
+}
 
 // Decodes and checks the rows of one table in a push, and reserves memory for those that begin. `shard` is used in
 // messages. INVALID_ARGUMENT; FAILED_PRECONDITION for a row of another shard; RESOURCE_EXHAUSTED.
@@ -70,8 +74,8 @@ class ShardTables {
 
   // INVALID_ARGUMENT, NOT_FOUND, FAILED_PRECONDITION for a row of another shard, RESOURCE_EXHAUSTED if there is no
   // memory for the rows that begin.
-  absl::StatusOr<CheckedRows> CheckPush(const PushTicket& push, bool last_of_step,
-                                        absl::Span<const RowGradientsView> gradients, bool accept_non_finite) const;
+  absl::StatusOr<CheckedRows> CheckPush(const PushTicket& push, absl::Span<const RowGradientsView> gradients,
+                                        bool accept_non_finite) const;
 
  private:
   const uint32_t shard_;

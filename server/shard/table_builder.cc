@@ -56,7 +56,7 @@ absl::Status TableBuilder::AddRows(uint32_t table, uint32_t range, uint32_t ende
   return absl::OkStatus();
 }
 
-absl::Status TableBuilder::Push(uint64_t position, const PushTicket& push, bool last_of_step,
+absl::Status TableBuilder::Push(uint64_t position, const PushTicket& push, uint32_t messages_of_step,
                                 const RowGradientsView* view, bool accept_non_finite, Building& building) {
   if (!building.state_at.has_value() || *building.state_at >= position) return absl::OkStatus();
   CheckedRows::Part part;
@@ -65,30 +65,35 @@ absl::Status TableBuilder::Push(uint64_t position, const PushTicket& push, bool 
     if (!checked.ok()) return checked.status();
     part = *std::move(checked);
   }
-  Table::Turn turn = building.table->TakeTurn(push.schedule_position, part.gradients.order.hashes(), last_of_step,
-                                              /*ordered=*/false);
+  Table::Turn turn = building.table->TakeTurn(push.schedule_position, StepMessageOf(push, messages_of_step),
+                                              part.gradients.order.hashes(), /*ordered=*/false);
   const auto lacks = std::lower_bound(building.captured_at.begin(), building.captured_at.end(), position);
   turn.end_range = building.table->owned().spans[0].first() + (lacks - building.captured_at.begin());
   building.table->Apply(part.gradients, turn);
   return absl::OkStatus();
 }
 
-absl::Status TableBuilder::Push(uint64_t position, const PushTicket& push, bool last_of_step,
+absl::Status TableBuilder::Push(uint64_t position, const PushTicket& push, uint32_t messages_of_step,
                                 absl::Span<const RowGradientsView> gradients, bool accept_non_finite) {
   for (const RowGradientsView& view : gradients) {
     const absl::StatusOr<Building*> building = Find(view.table_id);
     if (!building.ok()) return building.status();
-    absl::Status status = Push(position, push, last_of_step, &view, accept_non_finite, **building);
+    absl::Status status = Push(position, push, messages_of_step, &view, accept_non_finite, **building);
     if (!status.ok()) return status;
   }
-  if (!last_of_step) return absl::OkStatus();
   for (auto& [id, building] : tables_) {
     const auto has = [id = id](const RowGradientsView& view) { return view.table_id == id; };
     if (std::any_of(gradients.begin(), gradients.end(), has)) continue;
-    absl::Status status = Push(position, push, last_of_step, nullptr, accept_non_finite, building);
+    absl::Status status = Push(position, push, messages_of_step, nullptr, accept_non_finite, building);
     if (!status.ok()) return status;
   }
   return absl::OkStatus();
+}
+
+void TableBuilder::Pause(uint64_t position, uint32_t worker) {
+  for (auto& [id, building] : tables_) {
+    if (building.state_at.has_value() && *building.state_at < position) building.table->Pause(worker);
+  }
 }
 
 absl::StatusOr<ShardTables::Addition> TableBuilder::Finish() && {

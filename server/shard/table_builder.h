@@ -43,8 +43,11 @@ class TableBuilder {
                        absl::string_view images, uint64_t captured_at);
 
   // Applies the change at `position` to what was captured before it. INVALID_ARGUMENT for one that does not fit.
-  absl::Status Push(uint64_t position, const PushTicket& push, bool last_of_step,
+  absl::Status Push(uint64_t position, const PushTicket& push, uint32_t messages_of_step,
                     absl::Span<const RowGradientsView> gradients, bool accept_non_finite);
+
+  // Like Push, for a pause of the worker.
+  void Pause(uint64_t position, uint32_t worker);
 
   // INVALID_ARGUMENT if a state or ranges are missing.
   absl::StatusOr<ShardTables::Addition> Finish() &&;
@@ -59,7 +62,7 @@ class TableBuilder {
   };
 
   absl::StatusOr<Building*> Find(uint32_t table);
-  absl::Status Push(uint64_t position, const PushTicket& push, bool last_of_step, const RowGradientsView* view,
+  absl::Status Push(uint64_t position, const PushTicket& push, uint32_t messages_of_step, const RowGradientsView* view,
                     bool accept_non_finite, Building& building);
 
   const uint32_t shard_;

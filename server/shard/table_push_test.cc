@@ -48,17 +48,17 @@ class TablePushTest : public testing::Test {
     ASSERT_TRUE(declared.ok()) << declared.status();
   }
 
-  absl::StatusOr<PushOutcome> PushAs(const PushTicket& ticket, const Rows& rows, bool last_of_step = false) {
+  absl::StatusOr<PushOutcome> PushAs(const PushTicket& ticket, const Rows& rows, uint32_t messages_of_step = 0) {
     const std::string ids = IdBytes(rows.ids);
     const absl::string_view payload = Bytes(rows.gradients);
     const absl::string_view versions(reinterpret_cast<const char*>(rows.versions.data()),
                                      rows.versions.size() * sizeof(uint32_t));
     RowGradientsView view{kTable, ids, /*unordered=*/true, versions, v1::ENCODING_FP32, {&payload, 1}};
-    return shard_.PushRows("job", ticket, last_of_step, {view});
+    return shard_.PushRows("job", ticket, messages_of_step, {view});
   }
 
-  PushOutcome Push(const Rows& rows, bool last_of_step = false) {
-    const auto outcome = PushAs({0, 1, ++sequence_, 0, 1}, rows, last_of_step);
+  PushOutcome Push(const Rows& rows, uint32_t messages_of_step = 0) {
+    const auto outcome = PushAs({0, 1, ++sequence_, 0, 1}, rows, messages_of_step);
     EXPECT_TRUE(outcome.ok()) << outcome.status();
     return outcome.value_or(PushOutcome());
   }
@@ -107,8 +107,8 @@ TEST_F(TablePushTest, ARetryIsAppliedOnce) {
   Declare();
   const std::vector<uint64_t> ids = Ids(1);
   const PushTicket ticket{0, 1, 1, 0, 1};
-  ASSERT_TRUE(PushAs(ticket, {ids, {1, 1}}, /*last_of_step=*/true).ok());
-  const auto again = PushAs(ticket, {ids, {1, 1}}, /*last_of_step=*/true);
+  ASSERT_TRUE(PushAs(ticket, {ids, {1, 1}}, /*messages_of_step=*/1).ok());
+  const auto again = PushAs(ticket, {ids, {1, 1}}, /*messages_of_step=*/1);
   ASSERT_TRUE(again.ok()) << again.status();
   EXPECT_TRUE(again->duplicate);
   EXPECT_EQ(again->created, 1);
@@ -148,10 +148,31 @@ TEST_F(TablePushTest, TheClockCountsStepsThatHaveEnded) {
   table.spec.mutable_optimizer()->mutable_schedule()->mutable_step()->set_factor(0.5);
   Declare(AsyncPolicy(), table);
   const std::vector<uint64_t> ids = Ids(1);
-  EXPECT_EQ(Push({ids, {0, 0}}, /*last_of_step=*/true).learning_rate, 1);
+  EXPECT_EQ(Push({ids, {0, 0}}, /*messages_of_step=*/1).learning_rate, 1);
   EXPECT_EQ(Push({ids, {0, 0}}).learning_rate, 1);
-  ASSERT_TRUE(shard_.PushRows("job", {0, 1, ++sequence_, 1, 1}, /*last_of_step=*/true, {}).ok());
+  ASSERT_TRUE(shard_.PushRows("job", {0, 1, ++sequence_, 1, 1}, /*messages_of_step=*/1, {}).ok());
   EXPECT_EQ(Push({ids, {0, 0}}).learning_rate, 0.5);
+}
+
+TEST_F(TablePushTest, AStepEndsWhenAllOfItsMessagesHaveCome) {
+  Declare();
+  const std::vector<uint64_t> ids = Ids(1);
+  Push({ids, {0, 0}}, /*messages_of_step=*/3);
+  Push({ids, {0, 0}});
+  EXPECT_EQ(shard_.status().tables[0].clock, 0);
+  Push({ids, {0, 0}});
+  EXPECT_EQ(shard_.status().tables[0].clock, 1);
+}
+
+TEST_F(TablePushTest, AWorkerThatPausedSendsItsStepWhole) {
+  Declare();
+  const std::vector<uint64_t> ids = Ids(1);
+  Push({ids, {0, 0}});
+  ASSERT_TRUE(shard_.Pause("job", 0, 1).ok());
+  Push({ids, {0, 0}}, /*messages_of_step=*/2);
+  EXPECT_EQ(shard_.status().tables[0].clock, 0);
+  Push({ids, {0, 0}});
+  EXPECT_EQ(shard_.status().tables[0].clock, 1);
 }
 
 TEST_F(TablePushTest, RefusesRowsOfAnotherShard) {

@@ -119,16 +119,21 @@ absl::StatusOr<ByteBudget::Reservation> Table::MakeRoom(absl::Span<const uint64_
                     {{"tensor", spec().name()}});
 }
 
-Table::Turn Table::TakeTurn(std::optional<double> position, absl::Span<const uint64_t> hashes, bool last_of_step,
-                            bool ordered) {
+Table::Turn Table::TakeTurn(std::optional<double> position, const StepMessage& message,
+                            absl::Span<const uint64_t> hashes, bool ordered) {
   absl::MutexLock lock(&mutex_);
-  state_.position = std::max(state_.position, position);
+  position_ = std::max(position_, position);
   Turn turn;
-  turn.clock = state_.clock;
-  turn.learning_rate = optimizer_->LearningRate(state_.clock + 1, state_.position);
+  turn.clock = clock_;
+  turn.learning_rate = optimizer_->LearningRate(clock_ + 1, position_);
   if (ordered) turn.places = rows_.ReserveOrder(hashes);
-  if (last_of_step) ++state_.clock;
+  if (messages_.Add(message)) ++clock_;
   return turn;
+}
+
+void Table::Pause(uint32_t worker) {
+  absl::MutexLock lock(&mutex_);
+  messages_.Forget(worker);
 }
 
 BatchOutcome Table::Apply(const RowGradients& gradients, const Turn& turn) {
@@ -178,12 +183,14 @@ PulledRows Table::Pull(const MessageRows& order, bool zero_missing) const {
 
 Table::State Table::state() const {
   absl::MutexLock lock(&mutex_);
-  return state_;
+  return {clock_, position_, messages_.Save()};
 }
 
 void Table::SetState(const State& state) {
   absl::MutexLock lock(&mutex_);
-  state_ = state;
+  clock_ = state.clock;
+  position_ = state.position;
+  messages_.Restore(state.open_steps);
 }
 
 absl::Status Table::Restore(absl::Span<const uint64_t> hashes, absl::string_view images) {

@@ -21,6 +21,7 @@
 #include "server/tables/row_gradients.h"
 #include "server/tables/row_initializer.h"
 #include "server/tables/sparse_table.h"
+#include "server/tables/steps/step_messages.h"
 #include "server/tables/table_memory.h"
 #include "server/weights/optimizers/row_optimizer.h"
 
@@ -67,9 +68,14 @@ class Table {
     // Rows of this range and of later ones are left as they are.
     uint32_t end_range = std::numeric_limits<uint32_t>::max();
   };
-  // Takes the next turn, for a push at that position in the job (PushHeader.schedule_position). Turns of `ordered`
-  // changes must be taken in the order of their records, and each must be used.
-  Turn TakeTurn(std::optional<double> position, absl::Span<const uint64_t> hashes, bool last_of_step, bool ordered);
+  // Takes the next turn, for a push at that position in the job (PushHeader.schedule_position). Each message to the
+  // shard takes one, with or without rows here: from these, the table knows which steps are complete. Turns of
+  // `ordered` changes must be taken in the order of their records, and each must be used.
+  Turn TakeTurn(std::optional<double> position, const StepMessage& message, absl::Span<const uint64_t> hashes,
+                bool ordered);
+
+  // Forgets the messages of the worker's incomplete steps; when it returns, it sends them again.
+  void Pause(uint32_t worker);
 
   // Applies gradients, all of whose rows the shard owns.
   BatchOutcome Apply(const RowGradients& gradients, const Turn& turn);
@@ -83,6 +89,8 @@ class Table {
     uint64_t clock = 0;
     // The furthest schedule position of the pushes.
     std::optional<double> position;
+    // Steps of which some messages have come.
+    std::vector<StepMessages::Open> open_steps;
   };
   State state() const;
   void SetState(const State& state);
@@ -133,7 +141,9 @@ class Table {
   SparseTable rows_;
 
   mutable absl::Mutex mutex_;
-  State state_ ABSL_GUARDED_BY(mutex_);
+  uint64_t clock_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::optional<double> position_ ABSL_GUARDED_BY(mutex_);
+  StepMessages messages_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace ballast
