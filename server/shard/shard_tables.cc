@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/job/job_config.h"
 #include "common/status/error_reason.h"
 #include "common/tensors/declarations.h"
 
@@ -15,13 +16,20 @@ absl::Status Invalid(absl::string_view message) {
   return WithReason(v1::ERROR_REASON_INVALID_REQUEST, absl::InvalidArgumentError(message));
 }
 
-absl::Status CheckJob(const JobConfig& job, const v1::TableSpec& spec) {
-  const std::string table = absl::StrCat("table \"", spec.name(), "\": ");
-  if (!job.policy.has_async() || job.policy.async().delay_compensation() > 0) {
-    return Invalid(absl::StrCat(table, "got policy ", job.policy.ShortDebugString(),
-                                ", want async without delay compensation, the only one that tables have yet"));
+const v1::ConsistencyPolicy& PolicyOf(const JobConfig& job, const v1::TableSpec& spec) {
+  return spec.has_policy() ? spec.policy() : job.policy;
+}
+
+absl::Status CheckPolicy(const JobConfig& job, const v1::TableSpec& spec) {
+  const v1::ConsistencyPolicy& policy = PolicyOf(job, spec);
+  absl::Status status = ValidatePolicy(policy, job.workers);
+  if (status.ok() && (!policy.has_async() || policy.async().delay_compensation() > 0)) {
+    status = absl::InvalidArgumentError(absl::StrCat(
+        "got policy ", policy.ShortDebugString(), spec.has_policy() ? "" : " of the job",
+        ", want async without delay compensation, the only one that tables have yet; set the table's own policy"));
   }
-  return absl::OkStatus();
+  if (status.ok()) return status;
+  return Invalid(absl::StrCat("table \"", spec.name(), "\": ", status.message()));
 }
 
 bool SameSpans(absl::Span<const v1::RangeSpan> a, absl::Span<const v1::RangeSpan> b) {
@@ -57,7 +65,7 @@ absl::StatusOr<ShardTables::Addition> ShardTables::Check(const JobConfig& job,
                                                          absl::Span<const OwnedTable> tables) const {
   Addition addition;
   for (const OwnedTable& table : tables) {
-    if (absl::Status status = CheckJob(job, table.spec); !status.ok()) return status;
+    if (absl::Status status = CheckPolicy(job, table.spec); !status.ok()) return status;
     const absl::StatusOr<Table*> known = Find(table.spec.id());
     if (known.ok()) {
       if (absl::Status status = CheckSameSpec((*known)->spec(), table.spec); !status.ok()) return status;
@@ -67,7 +75,8 @@ absl::StatusOr<ShardTables::Addition> ShardTables::Check(const JobConfig& job,
                             absl::StrCat("table \"", table.spec.name(), "\" was declared before with other ranges")),
                         {{"tensor", table.spec.name()}});
     }
-    absl::StatusOr<std::unique_ptr<Table>> made = Table::Make(table, job.policy.async().scale_by_staleness(), &memory_);
+    absl::StatusOr<std::unique_ptr<Table>> made =
+        Table::Make(table, PolicyOf(job, table.spec).async().scale_by_staleness(), &memory_);
     if (!made.ok()) return made.status();
     addition.push_back(*std::move(made));
   }

@@ -175,6 +175,35 @@ TEST_F(TablePushTest, AWorkerThatPausedSendsItsStepWhole) {
   EXPECT_EQ(shard_.status().tables[0].clock, 1);
 }
 
+TEST_F(TablePushTest, ATableMayBeAsyncInASynchronousJob) {
+  v1::ConsistencyPolicy sync;
+  sync.mutable_sync();
+  OwnedTable table = LowerHalf();
+  table.spec.mutable_policy()->mutable_async()->set_scale_by_staleness(true);
+  Declare(sync, table);
+  const std::vector<uint64_t> ids = Ids(1);
+  EXPECT_EQ(Push({ids, {1, 1}, {0}}).applied, 1);
+  // One update behind, so at half the rate.
+  EXPECT_EQ(Push({ids, {1, 1}, {0}}).applied, 1);
+  EXPECT_THAT(Pull(ids).values.values(), ElementsAre(3.5, 3.5));
+}
+
+TEST_F(TablePushTest, RefusesPoliciesThatTablesDoNotHave) {
+  const auto refusal = [&](const v1::ConsistencyPolicy& job, const OwnedTable& table) {
+    return std::string(shard_.Declare({"job", job, 2, {}}, {}, {table}).status().message());
+  };
+  v1::ConsistencyPolicy sync;
+  sync.mutable_sync();
+  EXPECT_THAT(refusal(sync, LowerHalf()), HasSubstr("table \"rows\": got policy sync { } of the job, want async"));
+  OwnedTable local = LowerHalf();
+  local.spec.mutable_policy()->mutable_local_sgd()->set_local_steps(4);
+  local.spec.mutable_policy()->mutable_local_sgd()->set_learning_rate(1);
+  EXPECT_THAT(refusal(AsyncPolicy(), local), HasSubstr("table \"rows\": got policy local_sgd"));
+  OwnedTable compensated = LowerHalf();
+  compensated.spec.mutable_policy()->mutable_async()->set_delay_compensation(0.5);
+  EXPECT_THAT(refusal(AsyncPolicy(), compensated), HasSubstr("want async without delay compensation"));
+}
+
 TEST_F(TablePushTest, RefusesRowsOfAnotherShard) {
   Declare();
   const std::vector<uint64_t> ids = Ids(1, /*lower=*/false);
