@@ -10,11 +10,17 @@
 #include "common/tables/row_hash.h"
 
 namespace ballast {
+namespace {
+
+// Spreads the growth of ranges, which have nearly the same number of rows: multiples of the golden ratio, modulo 1.
+float StaggerOf(uint32_t range) { return static_cast<float>(range * 0x9e3779b9u) * 0x1p-32f * 0.999f; }
+
+}  // namespace
 
 SparseTable::SparseTable(PageArena* arena, const SparseTableOptions& options)
     : options_(options), layout_(options.dim, options.slot_floats) {
   for (uint32_t i = 0; i < options.range_count; ++i) {
-    ranges_.push_back(std::make_unique<TableRange>(arena, layout_, options.range_bits));
+    ranges_.push_back(std::make_unique<TableRange>(arena, layout_, options.range_bits, StaggerOf(i)));
   }
 }
 

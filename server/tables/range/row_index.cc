@@ -15,6 +15,9 @@
 namespace ballast {
 namespace {
 
+// Smaller indexes grow fast enough together.
+constexpr uint64_t kStaggeredLines = 16;
+
 constexpr uint32_t kAllEntries = (1u << RowIndex::Line::kEntries) - 1;
 
 // Entries of the line that hold the hash, one bit each: none or one.
@@ -26,10 +29,14 @@ uint32_t Matches(const RowIndex::Line& line, uint64_t hash) {
   return matches;
 }
 
-// Free entry of the line, or kEntries if it is full.
+// First free entry of the line, or a larger number than the last one's if it is full. Without branches, because how
+// full a line is cannot be predicted.
 int FreeEntry(const RowIndex::Line& line) {
-  return static_cast<int>(std::find(line.places, line.places + RowIndex::Line::kEntries, RowIndex::kNoPlace) -
-                          line.places);
+  uint32_t free = 1u << RowIndex::Line::kEntries;
+  for (int i = 0; i < RowIndex::Line::kEntries; ++i) {
+    free |= static_cast<uint32_t>(line.places[i] == RowIndex::kNoPlace) << i;
+  }
+  return std::countr_zero(free);
 }
 
 }  // namespace
@@ -62,7 +69,10 @@ uint32_t RowIndex::Find(uint64_t hash) const {
 
 bool RowIndex::Reserve(uint64_t hashes) {
   if (hashes <= capacity()) return true;
-  const uint64_t lines = std::max(line_count_ + line_count_ / 4, (hashes + kMaxMeanEntries - 1) / kMaxMeanEntries);
+  uint64_t lines = std::max(line_count_ + line_count_ / 4, (hashes + kMaxMeanEntries - 1) / kMaxMeanEntries);
+  // Once, because the distance stays the same share of the lines from then on.
+  const bool staggers = line_count_ < kStaggeredLines && lines >= kStaggeredLines;
+  if (staggers) lines += static_cast<uint64_t>(stagger_ * static_cast<float>(lines / 4));
   if (!lines_.Reserve(lines)) return false;
   const std::vector<Entry> entries = Entries();
   line_count_ = lines;
@@ -71,7 +81,15 @@ bool RowIndex::Reserve(uint64_t hashes) {
     std::fill_n(line.places, Line::kEntries, kNoPlace);
     line.overflow = 0;
   }
-  for (const Entry& entry : entries) Place(entry);
+  // Entries used in each line, which is sooner known from here than from the line that was just written.
+  std::vector<uint8_t> used(lines, 0);
+  for (const Entry& entry : entries) {
+    uint64_t number = Home(entry.hash);
+    for (; used[number] == Line::kEntries; number = After(number)) ++At(number).overflow;
+    Line& line = At(number);
+    line.hashes[used[number]] = entry.hash;
+    line.places[used[number]++] = entry.place;
+  }
   return true;
 }
 
@@ -157,14 +175,17 @@ void RowIndex::FindPortable(absl::Span<const uint64_t> hashes, const Line* const
 #endif
 
 std::vector<RowIndex::Entry> RowIndex::Entries() const {
-  std::vector<Entry> entries;
-  entries.reserve(size_);
+  // A free entry is written, too, and then overwritten by the next one; so there is no branch that cannot be predicted.
+  std::vector<Entry> entries(size_ + 1);
+  size_t count = 0;
   for (uint64_t number = 0; number < line_count_; ++number) {
     const Line& line = At(number);
     for (int i = 0; i < Line::kEntries; ++i) {
-      if (line.places[i] != kNoPlace) entries.push_back({line.hashes[i], line.places[i]});
+      entries[count] = {line.hashes[i], line.places[i]};
+      count += line.places[i] != kNoPlace;
     }
   }
+  entries.resize(size_);
   return entries;
 }
 

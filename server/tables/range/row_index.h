@@ -41,8 +41,10 @@ class RowIndex {
   // Entries per line that are used at most, on average: the load factor is 0.8.
   static constexpr uint64_t kMaxMeanEntries = 4;
 
-  // For hashes that agree in their top `range_bits` bits.
-  RowIndex(PageArena* arena, int range_bits) : range_bits_(range_bits), lines_(arena, sizeof(Line)) {}
+  // For hashes that agree in their top `range_bits` bits. `stagger`: in [0, 1); indexes with different ones grow at
+  // different numbers of hashes.
+  RowIndex(PageArena* arena, int range_bits, float stagger = 0)
+      : range_bits_(range_bits), stagger_(stagger), lines_(arena, sizeof(Line)) {}
 
   // Writes the home line of each hash and prefetches it. The lines stay valid until Insert is called.
   void Prefetch(absl::Span<const uint64_t> hashes, const Line** homes) const;
@@ -90,6 +92,7 @@ class RowIndex {
   void Place(const Entry& entry);
 
   const int range_bits_;
+  const float stagger_;
   SegmentedArray lines_;
   uint64_t line_count_ = 0;
   uint64_t size_ = 0;

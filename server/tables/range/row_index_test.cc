@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <random>
+#include <set>
 #include <vector>
 
 #include "common/simd/instruction_set.h"
@@ -175,6 +176,19 @@ TEST_F(RowIndexTest, KeepsItsHashesIfThereIsNoMemoryToGrow) {
   EXPECT_EQ(index.size(), inserted);
   for (uint32_t id = 0; id < inserted; ++id) ASSERT_EQ(index.Find(RowHash(id, 1) >> 4), id);
   EXPECT_EQ(index.Find(RowHash(inserted, 1) >> 4), RowIndex::kNoPlace);
+}
+
+TEST(RowIndexStaggerTest, SpreadsTheGrowthOfIndexesOfEqualSize) {
+  PageArena arena(uint64_t{64} << 20);
+  std::set<uint64_t> capacities;
+  for (const float stagger : {0.0f, 0.25f, 0.5f, 0.75f}) {
+    RowIndex index(&arena, 4, stagger);
+    for (uint64_t hash = 1; hash <= 2000; ++hash) ASSERT_TRUE(index.Insert(hash << 40, hash));
+    EXPECT_GE(index.capacity(), 2000u);
+    EXPECT_LE(index.capacity(), 2600u);
+    capacities.insert(index.capacity());
+  }
+  EXPECT_EQ(capacities.size(), 4u);
 }
 
 }  // namespace

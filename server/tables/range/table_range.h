@@ -46,9 +46,9 @@ struct RowGroup {
 // same range run at the same time, pushes one after the other.
 class TableRange {
  public:
-  // `arena` must outlive the range.
-  TableRange(PageArena* arena, const RowLayout& layout, int range_bits)
-      : layout_(layout), index_(arena, range_bits), rows_(arena, layout) {}
+  // `arena` must outlive the range. `stagger`: see RowIndex.
+  TableRange(PageArena* arena, const RowLayout& layout, int range_bits, float stagger)
+      : layout_(layout), index_(arena, range_bits, stagger), rows_(arena, layout) {}
 
   // Begin and end a visit that reads rows.
   void EnterPull() const ABSL_SHARED_LOCK_FUNCTION(mutex_) { mutex_.ReaderLock(); }
