@@ -158,6 +158,8 @@ void Client::Operation::AddRowsLocked(const ShardReply& reply) {
   RowsResult& result = totals.rows;
   result.applied += reply.rows.applied();
   result.created += reply.rows.created();
+  result.kept += reply.rows.kept();
+  result.dropped += reply.rows.dropped();
   result.orphaned += reply.rows.orphaned();
   result.max_staleness = std::max(result.max_staleness, reply.rows.max_staleness());
   result.duplicate = result.duplicate || reply.rows.duplicate();

@@ -78,9 +78,10 @@ class Client {
                               absl::Span<const TensorValues> values,
                               std::optional<double> schedule_position = std::nullopt);
 
-  // Reads rows of tables; creates none, and waits for no other worker. Each distinct row of a table is requested once.
+  // Reads rows of tables; under policy sync, rows that include the update of step - 1. Creates none. Each distinct row
+  // of a table is requested once.
   // INVALID_ARGUMENT, before anything is sent, for a table that is unknown or given twice, or sizes that do not fit it.
-  Future<RowsResult> PullRows(absl::Span<const RowPull> tables);
+  Future<RowsResult> PullRows(absl::Span<const RowPull> tables, uint64_t step = 0);
 
   // Pushes gradients of rows, which are means over `examples` examples, as Push does those of tensors; a row begins
   // with its first gradient. With examples = 0 no rows are sent. `last_of_step` ends the step at every shard that has

@@ -37,12 +37,13 @@ absl::Status Client::DeclareTables(absl::Span<const v1::TableSpec> specs) {
   return PlaceAndDeclare({}, specs);
 }
 
-Future<RowsResult> Client::PullRows(absl::Span<const RowPull> tables) {
+Future<RowsResult> Client::PullRows(absl::Span<const RowPull> tables, uint64_t step) {
   const absl::StatusOr<std::vector<Rows>> by_shard = RouteRows(tables, options_.codec.values());
   if (!by_shard.ok()) return MakeReadyFuture<RowsResult>(by_shard.status());
-  return SendRows(MessagesFor(*by_shard, [] {
+  return SendRows(MessagesFor(*by_shard, [step] {
     ShardMessage message;
     message.kind = ShardMessage::Kind::kPullRows;
+    message.step = step;
     return message;
   }));
 }

@@ -210,7 +210,7 @@ v1::PushHeader ShardExchange::Header(uint64_t map_epoch) const {
 }
 
 grpc::ByteBuffer ShardExchange::Encode(uint64_t map_epoch, uint32_t wait_ms) const {
-  if (message_.kind == Kind::kPullRows || message_.kind == Kind::kPushRows) return EncodeRows(map_epoch);
+  if (message_.kind == Kind::kPullRows || message_.kind == Kind::kPushRows) return EncodeRows(map_epoch, wait_ms);
   if (message_.kind == Kind::kSetValues) {
     v1::SetValuesRequest set;
     set.set_job(options_.job);
@@ -240,11 +240,13 @@ grpc::ByteBuffer ShardExchange::Encode(uint64_t map_epoch, uint32_t wait_ms) con
   return EncodeGradients(push_pull, message_.slices, payloads_);
 }
 
-grpc::ByteBuffer ShardExchange::EncodeRows(uint64_t map_epoch) const {
+grpc::ByteBuffer ShardExchange::EncodeRows(uint64_t map_epoch, uint32_t wait_ms) const {
   if (message_.kind == Kind::kPullRows) {
     v1::PullRowsRequest pull;
     pull.set_job(options_.job);
     pull.set_map_epoch(map_epoch);
+    pull.set_step(message_.step);
+    pull.set_wait_ms(wait_ms);
     pull.set_encoding(RowEncoding(options_.values));
     AddQueries(message_.rows, &pull);
     return EncodeMessage(pull);

@@ -135,7 +135,7 @@ class ShardExchange {
   absl::StatusOr<grpc::ByteBuffer> MakeRequest(uint64_t map_epoch, uint32_t wait_ms, SlotSender* slot_sender);
   // Fetches gradients with copiers into the caller's memory, once.
   absl::Status FetchGradients();
-  grpc::ByteBuffer EncodeRows(uint64_t map_epoch) const;
+  grpc::ByteBuffer EncodeRows(uint64_t map_epoch, uint32_t wait_ms) const;
   absl::StatusOr<ReceivedBytes> Answer() const;
   absl::StatusOr<ShardReply> Decode() const;
   absl::Status DecodeResponse(const ReceivedBytes& bytes, ShardReply& reply) const;

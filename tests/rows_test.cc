@@ -322,5 +322,56 @@ TEST(RowsTest, ATableDeclaredTwiceDifferentlyIsRefused) {
   EXPECT_EQ((*second)->DeclareTables({SgdTable(kTable, "counts", kDim)}), absl::OkStatus());
 }
 
+// Workers of a synchronous job, each in its own thread; returns all rows afterwards.
+std::vector<float> TrainSynchronously(uint32_t servers, uint32_t workers) {
+  constexpr uint64_t kSteps = 12;
+  constexpr size_t kRows = 500;
+  const Cluster cluster(servers, workers);
+  v1::TableSpec spec = SgdTable(kTable, "ids", kDim);
+  spec.mutable_optimizer()->mutable_adam()->set_learning_rate(0.01f);
+  const auto options = [&](uint32_t worker) {
+    ClientOptions options = cluster.Options(worker);
+    options.policy.mutable_sync()->set_deterministic(true);
+    return options;
+  };
+  std::vector<std::thread> threads;
+  for (uint32_t worker = 0; worker < workers; ++worker) {
+    threads.emplace_back([&, worker] {
+      const auto client = JoinTables(options(worker), {spec});
+      std::mt19937_64 random(worker);
+      for (uint64_t step = 0; step < kSteps; ++step) {
+        std::vector<uint64_t> ids(200);
+        for (uint64_t& id : ids) id = random() % kRows;
+        std::vector<float> values(ids.size() * kDim), gradients(ids.size() * kDim);
+        Done(client->PullRows({{kTable, ids, absl::MakeSpan(values)}}, step));
+        for (size_t i = 0; i < gradients.size(); ++i) gradients[i] = values[i] + 0.1f * (random() % 17) - 0.7f;
+        // In two calls, the second of which ends the step.
+        const size_t half = ids.size() / 2;
+        const auto part = [&](size_t begin) {
+          return RowPush{kTable,
+                         absl::MakeConstSpan(ids).subspan(begin, half),
+                         absl::MakeConstSpan(gradients).subspan(begin * kDim, half * kDim),
+                         {}};
+        };
+        const auto first = client->PushRows(step, 1 + worker, {part(0)});
+        Done(client->PushRows(step, 1 + worker, {part(half)}, /*last_of_step=*/true));
+        Done(first);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  const auto reader = JoinTables(options(0), {spec});
+  std::vector<float> values(kRows * kDim);
+  Done(reader->PullRows({{kTable, Numbers(kRows), absl::MakeSpan(values)}}, kSteps));
+  return values;
+}
+
+TEST(SynchronousRowsTest, HaveTheSameBitsOnAnyNumberOfServersAndInEachRun) {
+  const std::vector<float> want = TrainSynchronously(/*servers=*/1, /*workers=*/3);
+  EXPECT_EQ(TrainSynchronously(1, 3), want);
+  EXPECT_EQ(TrainSynchronously(2, 3), want);
+  EXPECT_EQ(TrainSynchronously(4, 3), want);
+}
+
 }  // namespace
 }  // namespace ballast

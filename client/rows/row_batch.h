@@ -37,10 +37,13 @@ struct RowPush {
 // Result of a call for rows. A pull sets only the bytes and the retries.
 struct RowsResult {
   // Distinct rows that were updated; among them, rows that began with this push, and rows whose version was not
-  // reached.
+  // reached. Under policy sync, those of a step that this push completed.
   uint64_t applied = 0;
   uint64_t created = 0;
   uint64_t orphaned = 0;
+  // Policy sync: rows whose gradients wait for their step, and rows whose step is over.
+  uint64_t kept = 0;
+  uint64_t dropped = 0;
   // Largest staleness of a row, in its updates.
   uint32_t max_staleness = 0;
   // The shard had already accepted an earlier attempt, whose response was lost; the push was still applied only once.

@@ -31,6 +31,12 @@ std::string FrameTable(internal::v1::TableState table) {
   return FrameMessage(record);
 }
 
+std::string FrameHeldRows(internal::v1::HeldRows held) {
+  internal::v1::SnapshotRecord record;
+  *record.mutable_held_rows() = std::move(held);
+  return FrameMessage(record);
+}
+
 std::string FrameRows(internal::v1::RowsState rows) {
   internal::v1::SnapshotRecord record;
   *record.mutable_rows() = std::move(rows);
@@ -50,6 +56,7 @@ absl::StatusOr<SnapshotParser::Kind> SnapshotParser::Take(internal::v1::Snapshot
                                                    ", written by a newer Ballast, want at most ", kStorageFormat)));
   }
   if (record.has_gradient()) return TakeGradient(std::move(*record.mutable_gradient()), behind);
+  if (record.has_held_rows()) return TakeHeldRows(std::move(*record.mutable_held_rows()), behind);
   if (wanted_ > 0) {
     return absl::DataLossError(
         absl::StrCat("record ", read_, " is not a gradient, but ", wanted_, " gradients are missing"));
@@ -59,11 +66,7 @@ absl::StatusOr<SnapshotParser::Kind> SnapshotParser::Take(internal::v1::Snapshot
     return absl::DataLossError(absl::StrCat("got ", read_ - 1, " records, want ", record.end().records()));
   }
   if (record.has_rows()) return TakeRows(std::move(*record.mutable_rows()), behind);
-  if (record.has_table()) {
-    table_ = record.table().table_id();
-    part_ = std::move(*record.mutable_table());
-    return Kind::kPart;
-  }
+  if (record.has_table()) return TakeTable(std::move(*record.mutable_table()));
   if (record.has_slice()) return TakeSliceRecord(std::move(*record.mutable_slice()), behind);
   return absl::DataLossError(absl::StrCat("record ", read_, " is not a slice, a table or rows"));
 }
@@ -71,6 +74,7 @@ absl::StatusOr<SnapshotParser::Kind> SnapshotParser::Take(internal::v1::Snapshot
 absl::StatusOr<SnapshotParser::Kind> SnapshotParser::TakeSliceRecord(internal::v1::SliceState state,
                                                                      absl::string_view behind) {
   slice_ = {std::move(state), {}, {}};
+  table_id_.reset();
   const uint64_t elements = slice_.state.elements(), arrays = slice_.state.arrays();
   // Compared in this order so that the product cannot overflow: both factors are bounded by the bytes present.
   if (elements > behind.size() || arrays > behind.size() || elements * arrays * sizeof(float) != behind.size()) {
@@ -87,7 +91,9 @@ absl::StatusOr<SnapshotParser::Kind> SnapshotParser::TakeSliceRecord(internal::v
 
 absl::StatusOr<SnapshotParser::Kind> SnapshotParser::TakeGradient(internal::v1::HeldGradient about,
                                                                   absl::string_view behind) {
-  if (wanted_ == 0) return absl::DataLossError(absl::StrCat("record ", read_, " is a gradient without a slice"));
+  if (wanted_ == 0 || table_id_.has_value()) {
+    return absl::DataLossError(absl::StrCat("record ", read_, " is a gradient without a slice"));
+  }
   if (about.elements() > behind.size() || about.elements() * sizeof(float) != behind.size()) {
     return absl::DataLossError(absl::StrCat("record ", read_, ": got ", behind.size(), " bytes after it, want ",
                                             about.elements(), " elements"));
@@ -106,8 +112,42 @@ SnapshotParser::Kind SnapshotParser::EndSlice() {
   return Kind::kPart;
 }
 
+absl::StatusOr<SnapshotParser::Kind> SnapshotParser::TakeTable(internal::v1::TableState state) {
+  table_id_ = state.table_id();
+  wanted_ = state.held_rows();
+  table_ = {std::move(state), {}};
+  if (wanted_ > 0) return Kind::kUnfinished;
+  part_ = std::move(table_);
+  return Kind::kPart;
+}
+
+absl::StatusOr<SnapshotParser::Kind> SnapshotParser::TakeHeldRows(internal::v1::HeldRows about,
+                                                                  absl::string_view behind) {
+  if (wanted_ == 0 || !table_id_.has_value()) {
+    return absl::DataLossError(absl::StrCat("record ", read_, " is a gradient of rows without a table"));
+  }
+  const uint64_t rows = about.rows(), bytes = behind.size();
+  const uint64_t gradient_bytes = rows > bytes / sizeof(uint64_t) ? bytes : bytes - rows * sizeof(uint64_t);
+  const bool fits = rows == 0 ? bytes == 0 : gradient_bytes < bytes && gradient_bytes % (rows * sizeof(float)) == 0;
+  if (!fits) {
+    return absl::DataLossError(absl::StrCat("record ", read_, ": got ", bytes,
+                                            " bytes after it, want hashes and gradients of ", rows, " rows"));
+  }
+  SnapshotTable::Held& held = table_.held.emplace_back();
+  held.hashes.resize(rows);
+  held.gradients.resize(gradient_bytes / sizeof(float));
+  if (rows > 0) {
+    std::memcpy(held.hashes.data(), behind.data(), rows * sizeof(uint64_t));
+    std::memcpy(held.gradients.data(), behind.data() + rows * sizeof(uint64_t), gradient_bytes);
+  }
+  held.about = std::move(about);
+  if (--wanted_ > 0) return Kind::kUnfinished;
+  part_ = std::move(table_);
+  return Kind::kPart;
+}
+
 absl::StatusOr<SnapshotParser::Kind> SnapshotParser::TakeRows(internal::v1::RowsState about, absl::string_view behind) {
-  if (table_ != about.table_id()) {
+  if (table_id_ != about.table_id()) {
     return absl::DataLossError(
         absl::StrCat("record ", read_, " has rows of table ", about.table_id(), ", which is not the table before it"));
   }

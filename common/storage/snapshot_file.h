@@ -43,8 +43,20 @@ struct SnapshotRows {
   std::string images;
 };
 
+// A table of a snapshot, without its rows, and the gradients that it buffers.
+struct SnapshotTable {
+  struct Held {
+    internal::v1::HeldRows about;
+    std::vector<uint64_t> hashes;
+    // The elements of each row, in the order of the hashes.
+    std::vector<float> gradients;
+  };
+  internal::v1::TableState state;
+  std::vector<Held> held;
+};
+
 // A part of a snapshot between its header and its end.
-using SnapshotPart = std::variant<SnapshotSlice, internal::v1::TableState, SnapshotRows>;
+using SnapshotPart = std::variant<SnapshotSlice, SnapshotTable, SnapshotRows>;
 
 // Returns the framed message of a slice's record, with the numbers of elements and of arrays set; the arrays have
 // equal lengths and are written after it. Records of `slice.held_gradients` gradients follow.
@@ -53,18 +65,22 @@ std::string FrameSlice(internal::v1::SliceState slice, absl::Span<const absl::Sp
 // Returns the framed message of a held gradient's record, with the number of elements set; they are written after it.
 std::string FrameGradient(internal::v1::HeldGradient gradient, absl::Span<const float> values);
 
-// Returns the framed message of a table's record. Records of its rows follow.
+// Returns the framed message of a table's record. Records of `table.held_rows` buffered gradients and of its rows
+// follow.
 std::string FrameTable(internal::v1::TableState table);
+
+// Returns the framed message of buffered gradients of rows; hashes and gradients are written after it.
+std::string FrameHeldRows(internal::v1::HeldRows held);
 
 // Returns the framed message of a record of rows; their hashes and images are written after it.
 std::string FrameRows(internal::v1::RowsState rows);
 
 // Parses a snapshot's records in order, from any source: a header, slices each followed by its gradients, tables each
-// followed by its rows, an end.
+// followed by its gradients and rows, an end.
 // DATA_LOSS for a record out of order, FAILED_PRECONDITION for a newer format. Thread safety: none.
 class SnapshotParser {
  public:
-  // kUnfinished: a slice whose gradients have not all arrived.
+  // kUnfinished: a slice or table whose gradients have not all arrived.
   enum class Kind { kHeader, kUnfinished, kPart, kEnd };
 
   // Moves out of `record`; `behind` are the bytes after its message.
@@ -78,15 +94,18 @@ class SnapshotParser {
   absl::StatusOr<Kind> TakeSliceRecord(internal::v1::SliceState state, absl::string_view behind);
   absl::StatusOr<Kind> TakeGradient(internal::v1::HeldGradient about, absl::string_view behind);
   Kind EndSlice();
+  absl::StatusOr<Kind> TakeTable(internal::v1::TableState state);
+  absl::StatusOr<Kind> TakeHeldRows(internal::v1::HeldRows about, absl::string_view behind);
   absl::StatusOr<Kind> TakeRows(internal::v1::RowsState about, absl::string_view behind);
 
   uint64_t read_ = 0;
   internal::v1::SnapshotHeader header_;
-  // The last slice, and the number of its gradients that have not arrived yet.
+  // The last slice or table, and the number of its gradients that have not arrived yet.
   SnapshotSlice slice_;
+  SnapshotTable table_;
   uint64_t wanted_ = 0;
   // The last table.
-  std::optional<uint32_t> table_;
+  std::optional<uint32_t> table_id_;
   SnapshotPart part_;
 };
 

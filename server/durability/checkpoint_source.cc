@@ -180,7 +180,7 @@ absl::Status Loading::CheckMode(const v1::ConsistencyPolicy& saved) const {
 absl::Status Loading::Take(const internal::v1::SnapshotHeader& header, SnapshotPart part) {
   if (absl::Status status = CheckMode(header.declaration().policy()); !status.ok()) return status;
   if (const auto* rows = std::get_if<SnapshotRows>(&part)) return TakeRows(*rows);
-  if (const auto* state = std::get_if<internal::v1::TableState>(&part)) TakeState(*state);
+  if (const auto* table = std::get_if<SnapshotTable>(&part)) TakeState(table->state);
   if (auto* slice = std::get_if<SnapshotSlice>(&part)) TakeSlice(header.declaration(), std::move(*slice));
   return absl::OkStatus();
 }
@@ -205,7 +205,7 @@ void Loading::TakeState(const internal::v1::TableState& state) {
   const auto wanted = tables_.find(state.table_id());
   if (wanted == tables_.end()) return;
   Table::State& furthest = wanted->second.state;
-  furthest.clock = std::max(furthest.clock, ToTableState(state).clock);
+  furthest.clock = std::max<uint64_t>(furthest.clock, state.clock());
 }
 
 absl::Status Loading::TakeRows(const SnapshotRows& rows) {
@@ -241,7 +241,7 @@ absl::StatusOr<std::vector<ShardState::SliceEntry>> Loading::Finish() {
       return Damaged(absl::StrCat("got ", wanted.ranges, " of the ", ranges, " ranges of table \"",
                                   wanted.table->spec().name(), "\" that this shard owns"));
     }
-    wanted.table->SetState(wanted.state);
+    if (absl::Status status = wanted.table->SetState(wanted.state); !status.ok()) return status;
   }
   return std::move(found_);
 }

@@ -74,13 +74,24 @@ internal::v1::TableState MakeState(const ShardState::TableEntry& table) {
   state.set_table_id(table.id);
   state.set_clock(table.state.clock);
   if (table.state.position.has_value()) state.set_schedule_position(*table.state.position);
-  for (const StepMessages::Open& open : table.state.open_steps) {
+  const std::optional<StepAccumulator::State>& step = table.state.step;
+  for (const StepMessages::Open& open : step.has_value() ? step->open_steps : table.state.open_steps) {
     internal::v1::TableState::OpenStep* const to = state.add_open_steps();
     to->set_worker(open.worker);
     to->set_incarnation(open.incarnation);
     to->set_step(open.step);
     to->set_received(open.received);
     to->set_expected(open.expected);
+  }
+  if (table.state.step.has_value()) {
+    for (const StepAccumulator::State::Worker& worker : table.state.step->workers) {
+      internal::v1::TableState::Worker* const to = state.add_workers();
+      to->set_arrived(worker.arrived);
+      to->set_paused(worker.paused);
+      to->set_incarnation(worker.incarnation);
+      to->set_examples(worker.examples);
+    }
+    state.set_held_rows(table.state.step->messages.size());
   }
   return state;
 }
@@ -112,10 +123,30 @@ absl::Status VisitSlice(
   return absl::OkStatus();
 }
 
-absl::Status VisitTable(
+absl::Status VisitTableState(
     const ShardState::TableEntry& table,
     absl::FunctionRef<absl::Status(absl::string_view frame, absl::Span<const absl::string_view> behind)> take) {
   if (absl::Status status = take(FrameTable(MakeState(table)), {}); !status.ok()) return status;
+  if (!table.state.step.has_value()) return absl::OkStatus();
+  for (const BufferedRows& rows : table.state.step->messages) {
+    internal::v1::HeldRows about;
+    about.set_worker(rows.worker);
+    about.set_incarnation(rows.incarnation);
+    about.set_sequence(rows.sequence);
+    about.set_examples(rows.examples);
+    about.set_rows(rows.hashes.size());
+    const absl::string_view gradients(reinterpret_cast<const char*>(rows.gradients.values().data()),
+                                      rows.gradients.size() * sizeof(float));
+    absl::Status status = take(FrameHeldRows(std::move(about)), {Bytes(rows.hashes), gradients});
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status VisitTable(
+    const ShardState::TableEntry& table,
+    absl::FunctionRef<absl::Status(absl::string_view frame, absl::Span<const absl::string_view> behind)> take) {
+  if (absl::Status status = VisitTableState(table, take); !status.ok()) return status;
   while (const std::optional<RowsPiece> piece = table.rows->Next()) {
     if (absl::Status status = VisitRows(table, *piece, take); !status.ok()) return status;
   }
@@ -226,20 +257,34 @@ ShardState::SliceEntry ToSliceEntry(SnapshotSlice slice) {
   return to;
 }
 
-Table::State ToTableState(const internal::v1::TableState& state) {
+Table::State ToTableState(SnapshotTable table) {
+  const internal::v1::TableState& state = table.state;
   Table::State to;
   to.clock = state.clock();
   if (state.has_schedule_position()) to.position = state.schedule_position();
   for (const internal::v1::TableState::OpenStep& open : state.open_steps()) {
     to.open_steps.push_back({open.worker(), open.incarnation(), open.step(), open.received(), open.expected()});
   }
+  if (state.workers().empty()) return to;
+  StepAccumulator::State& step = to.step.emplace();
+  step.gathering = state.clock();
+  step.open_steps = std::exchange(to.open_steps, {});
+  for (const internal::v1::TableState::Worker& worker : state.workers()) {
+    step.workers.push_back({worker.arrived(), worker.paused(), worker.incarnation(), worker.examples()});
+  }
+  for (SnapshotTable::Held& held : table.held) {
+    const internal::v1::HeldRows& about = held.about;
+    step.messages.push_back({about.worker(), about.incarnation(), about.sequence(), about.examples(),
+                             std::move(held.hashes), ToBuffer(held.gradients)});
+  }
   return to;
 }
 
 absl::Status AddPart(SnapshotPart part, uint64_t captured_at, ShardBuilder& builder) {
   if (auto* slice = std::get_if<SnapshotSlice>(&part)) return builder.Add(ToSliceEntry(std::move(*slice)), captured_at);
-  if (const auto* table = std::get_if<internal::v1::TableState>(&part)) {
-    return builder.tables().AddState(table->table_id(), ToTableState(*table), captured_at);
+  if (auto* table = std::get_if<SnapshotTable>(&part)) {
+    const uint32_t id = table->state.table_id();
+    return builder.tables().AddState(id, ToTableState(std::move(*table)), captured_at);
   }
   const auto* const rows = std::get_if<SnapshotRows>(&part);
   if (rows == nullptr) return absl::OkStatus();

@@ -55,6 +55,11 @@ absl::Status VisitTable(
     const ShardState::TableEntry& table,
     absl::FunctionRef<absl::Status(absl::string_view frame, absl::Span<const absl::string_view> behind)> take);
 
+// Passes `take` the records of a table besides its rows.
+absl::Status VisitTableState(
+    const ShardState::TableEntry& table,
+    absl::FunctionRef<absl::Status(absl::string_view frame, absl::Span<const absl::string_view> behind)> take);
+
 // Passes `take` the record of rows that were taken out of the table's capture.
 absl::Status VisitRows(
     const ShardState::TableEntry& table, const RowsPiece& piece,
@@ -66,7 +71,7 @@ uint64_t CountRecords(const ShardState::SliceEntry& slice);
 // Decodes the messages. ToCapture returns a state without slices and rows.
 ShardState ToCapture(const internal::v1::SnapshotHeader& header);
 ShardState::SliceEntry ToSliceEntry(SnapshotSlice slice);
-Table::State ToTableState(const internal::v1::TableState& state);
+Table::State ToTableState(SnapshotTable table);
 
 // Adds a part of a snapshot, which contains all changes up to `captured_at`. DATA_LOSS or INVALID_ARGUMENT for one that
 // does not fit.

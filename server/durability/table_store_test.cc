@@ -90,6 +90,30 @@ TEST_F(TableStoreTest, ASnapshotOfADamagedRowIsRefused) {
   EXPECT_EQ(process_->status.code(), absl::StatusCode::kDataLoss) << process_->status;
 }
 
+// A synchronous table of two workers, of which the second is behind by a message when the process ends.
+TEST_F(TableStoreTest, AStepThatIsNotCompleteComesBackFromTheSnapshotAndFromTheLog) {
+  JobConfig job = Job();
+  job.policy.mutable_sync();
+  for (const bool snapshot : {false, true}) {
+    folder_ = NewFolder();
+    Process& process = Start();
+    ASSERT_THAT(process.shard.Declare(job, {}, {PartOf(0, 1)}), IsOk());
+    for (uint64_t step = 1; step <= 3; ++step) {
+      ASSERT_THAT(PushRows(process.shard, 100, 1, step, 0, 1, /*worker=*/0), IsOk());
+      ASSERT_THAT(PushRows(process.shard, 200, 0.5f, step, 0, 1, /*worker=*/1), IsOk());
+    }
+    ASSERT_THAT(PushRows(process.shard, 50, 2, 4, 0, 1, /*worker=*/0), IsOk());
+    if (snapshot) {
+      ASSERT_THAT(process.store->TakeSnapshot(), IsOk());
+    }
+    const auto before = RowsOf(process.shard);
+    Process& again = Start();
+    EXPECT_EQ(RowsOf(again.shard), before);
+    EXPECT_EQ(PushRows(again.shard, 60, 4, 4, 0, 1, /*worker=*/1)->applied, 60u);
+    EXPECT_EQ(again.shard.status().tables[0].clock, 4u);
+  }
+}
+
 // Shards with checkpoints, in as many servers as each part of a test wants.
 class TableCheckpointTest : public testing::Test {
  protected:

@@ -26,6 +26,15 @@ std::string Join(absl::string_view frame, absl::Span<const absl::Span<const floa
   return bytes;
 }
 
+// Sends each record of a snapshot that it is passed.
+auto SendingTo(uint64_t position, SendPart send) {
+  return [position, send](absl::string_view frame, absl::Span<const absl::string_view> behind) {
+    const std::string record = absl::StrCat(frame, absl::StrJoin(behind, ""));
+    const bool sent = SendRecord(internal::v1::ReplicateRequest::KIND_SNAPSHOT, position, record, send);
+    return sent ? absl::OkStatus() : absl::CancelledError("not sent");
+  };
+}
+
 }  // namespace
 
 std::string JoinChange(const internal::v1::ShardRecord& record, absl::Span<const absl::string_view> behind) {
@@ -94,16 +103,11 @@ bool SendSlice(uint64_t position, const ShardState::SliceEntry& slice, SendPart 
 }
 
 bool SendTable(uint64_t position, const ShardState::TableEntry& table, SendPart send) {
-  return SendRecord(internal::v1::ReplicateRequest::KIND_SNAPSHOT, position, FrameTable(MakeState(table)), send);
+  return VisitTableState(table, SendingTo(position, send)).ok();
 }
 
 bool SendRows(uint64_t position, const ShardState::TableEntry& table, const RowsPiece& piece, SendPart send) {
-  const auto send_record = [&](absl::string_view frame, absl::Span<const absl::string_view> behind) {
-    const bool sent = SendRecord(internal::v1::ReplicateRequest::KIND_SNAPSHOT, position,
-                                 absl::StrCat(frame, absl::StrJoin(behind, "")), send);
-    return sent ? absl::OkStatus() : absl::CancelledError("not sent");
-  };
-  return VisitRows(table, piece, send_record).ok();
+  return VisitRows(table, piece, SendingTo(position, send)).ok();
 }
 
 bool SendEnd(uint64_t position, const internal::v1::TransferEnd& end, SendPart send) {

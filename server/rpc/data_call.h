@@ -17,6 +17,7 @@
 #include "server/rpc/cancellable_wait.h"
 #include "server/rpc/data_plane.h"
 #include "server/rpc/values_response.h"
+#include "server/tables/message_rows.h"
 
 namespace ballast {
 
@@ -82,6 +83,10 @@ class DataPlane::Call : public grpc::ServerGenericBidiReactor, public std::enabl
   template <typename Response>
   void AnswerWithValues(const std::string& job, const PullQuery& pull, std::vector<SliceKey> keys,
                         const ResponseOptions& options, const Response& envelope);
+
+  // Ends the call with the rows of each query, which `orders` has; `bytes`: their size as fp32.
+  void AnswerWithRows(const v1::PullRowsRequest& request, absl::Span<const MessageRows> orders, uint64_t bytes,
+                      const Codec& codec);
 
   // Copies the request from shared memory, into the budget reserved for a message from the network.
   absl::Status Borrow(const v1::SharedSlot& reference);

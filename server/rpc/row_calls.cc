@@ -120,6 +120,8 @@ void DataPlane::Call::PushRows() {
   v1::RowsOutcome& to = *answer.mutable_outcome();
   to.set_applied(outcome->applied);
   to.set_created(outcome->created);
+  to.set_kept(outcome->buffered);
+  to.set_dropped(outcome->dropped);
   to.set_orphaned(outcome->orphaned);
   to.set_max_staleness(outcome->max_staleness);
   to.set_duplicate(outcome->duplicate);
@@ -127,7 +129,7 @@ void DataPlane::Call::PushRows() {
 }
 
 void DataPlane::Call::PullRows() {
-  const auto request = DecodeMessage<v1::PullRowsRequest>(Request(), kMaxPullElements);
+  auto request = DecodeMessage<v1::PullRowsRequest>(Request(), kMaxPullElements);
   if (!request.ok()) return End(OnShard(request.status()));
   if (absl::Status status = CheckJob(request->job()); !status.ok()) return End(OnShard(status));
   map_epoch_ = request->map_epoch();
@@ -141,26 +143,45 @@ void DataPlane::Call::PullRows() {
   if (!dims.ok()) return End(dims.status());
   absl::StatusOr<Queries> queries = Order(*request, *dims);
   if (!queries.ok()) return End(OnShard(queries.status()));
-  absl::StatusOr<ByteBudget::Reservation> reserved =
-      Budget().Reserve(std::max(2 * queries->bytes, ByteBudget::kCallBytes));
+  const absl::StatusOr<absl::Duration> wait = DecodeWait(request->wait_ms());
+  if (!wait.ok()) return End(wait.status());
+  std::vector<uint32_t> tables;
+  for (const v1::RowQuery& query : request->queries()) tables.push_back(query.table_id());
+  // A call that waits for other workers must hold no budget but that of waits: ids, and their hashes in order.
+  DropRequest();
+  const uint64_t bytes = 3 * request->ByteSizeLong();
+  const auto call = shared_from_this();
+  const PullQuery pull{request->step(), std::nullopt};
+  const std::string job = request->job();
+  auto answer = [call, request = *std::move(request), queries = *std::move(queries),
+                 codec = *codec](const absl::Status& status) mutable {
+    if (!status.ok()) return call->End(status);
+    call->AnswerWithRows(request, queries.orders, queries.bytes, *codec);
+  };
+  // The callback may end the call before AwaitRows returns, but not delete it.
+  wait_.Began(plane_->shard_->AwaitRows(job, pull, tables, bytes, *wait, !as_worker_.ok(), std::move(answer)));
+}
+
+void DataPlane::Call::AnswerWithRows(const v1::PullRowsRequest& request, absl::Span<const MessageRows> orders,
+                                     uint64_t bytes, const Codec& codec) {
+  absl::StatusOr<ByteBudget::Reservation> reserved = Budget().Reserve(std::max(2 * bytes, ByteBudget::kCallBytes));
   if (!reserved.ok()) return End(reserved.status());
   values_reserved_ = std::make_shared<ByteBudget::Reservation>(*std::move(reserved));
   PayloadMessageWriter writer((v1::PullRowsResponse()));
-  for (int i = 0; i < request->queries_size(); ++i) {
-    const v1::RowQuery& query = request->queries(i);
-    absl::StatusOr<PulledRows> rows = plane_->shard_->PullRows(request->job(), query.table_id(), queries->orders[i],
+  for (int i = 0; i < request.queries_size(); ++i) {
+    const v1::RowQuery& query = request.queries(i);
+    absl::StatusOr<PulledRows> rows = plane_->shard_->PullRows(request.job(), query.table_id(), orders[i],
                                                                query.missing() == v1::RowQuery::MISSING_ZERO);
     if (!rows.ok()) return End(rows.status());
     v1::RowValues values;
     values.set_table_id(query.table_id());
-    values.set_rows(queries->orders[i].ids());
-    values.set_encoding((*codec)->encoding());
+    values.set_rows(orders[i].ids());
+    values.set_encoding(codec.encoding());
     values.set_present(std::move(rows->present));
     if (query.with_versions()) values.set_versions(BytesOfVector(rows->versions));
     writer.Add(v1::PullRowsResponse::kValuesFieldNumber, values,
-               EncodeRows(**codec, std::move(rows->values), values_reserved_));
+               EncodeRows(codec, std::move(rows->values), values_reserved_));
   }
-  DropRequest();
   grpc::ByteBuffer response = writer.Finish();
   plane_->pull_bytes_ += response.Length();
   // The worker may push a gradient of these values, so a recovered shard must not be older than they are.

@@ -157,12 +157,12 @@ absl::StatusOr<PushOutcome> ParameterShard::PushRows(absl::string_view job, cons
   if (!accept_non_finite.ok()) return accept_non_finite.status();
   const absl::StatusOr<ChangeSource> source = job_.FindSource(job, push.worker, push.incarnation);
   if (!source.ok()) return source.status();
-  absl::StatusOr<CheckedRows> checked = tables_.CheckPush(push, gradients, *accept_non_finite);
+  absl::StatusOr<CheckedRows> checked = tables_.CheckPush(push, messages_of_step, gradients, *accept_non_finite);
   if (!checked.ok()) return checked.status();
   std::vector<CheckedRows::Part>& parts = checked->parts;
   const auto take_turn = [&](CheckedRows::Part& part, bool ordered) {
-    part.turn = part.table->TakeTurn(push.schedule_position, StepMessageOf(push, messages_of_step),
-                                     part.gradients.order.hashes(), ordered);
+    part.turn =
+        part.table->TakeTurn(TableMessageOf(push, messages_of_step), part.gradients, std::move(part.waiting), ordered);
   };
   const absl::StatusOr<PushOutcome> outcome = changes_.Push(
       *source, push.sequence,
@@ -174,20 +174,26 @@ absl::StatusOr<PushOutcome> ParameterShard::PushRows(absl::string_view job, cons
         take_turn(parts[i], /*ordered=*/true);
         return uint64_t{0};
       },
-      [&](const auto& places, auto&) {
+      [&](const auto& places, auto& released) {
         ++counts_.pushes;
         PushOutcome sum;
         // The last table of the message, whose rate is reported.
         const size_t last = gradients.empty() ? 0 : gradients.size() - 1;
         for (size_t i = 0; i < parts.size(); ++i) {
           if (!places[i].has_value()) take_turn(parts[i], /*ordered=*/false);
-          const BatchOutcome pushed = parts[i].table->Apply(parts[i].gradients, parts[i].turn);
+          const Table::Applied applied = parts[i].table->Apply(parts[i].gradients, parts[i].turn);
+          Append(applied.released, released);
+          const BatchOutcome& pushed = applied.rows;
+          const size_t rows = parts[i].gradients.order.hashes().size();
+          if (parts[i].turn.kept) sum.buffered += rows;
+          if (parts[i].turn.dropped) sum.dropped += rows;
           sum.applied += pushed.applied;
           sum.created += pushed.created;
           sum.orphaned += pushed.orphaned;
           sum.max_staleness = std::max<uint64_t>(sum.max_staleness, pushed.max_staleness);
           if (i <= last) sum.learning_rate = parts[i].turn.learning_rate;
         }
+        counts_.dropped += sum.dropped;
         return sum;
       });
   if (outcome.ok() && outcome->duplicate) {
@@ -212,7 +218,6 @@ absl::StatusOr<PulledRows> ParameterShard::PullRows(absl::string_view job, uint3
   if (absl::Status status = (*table)->CheckOwned(order.hashes()); !status.ok()) {
     return Annotate(status, absl::StrCat("shard ", options_.rank));
   }
-  ++counts_.pulls;
   return (*table)->Pull(order, zero_missing);
 }
 
@@ -296,10 +301,12 @@ absl::Status ParameterShard::Pause(absl::string_view job, uint32_t worker, uint6
   if (!source.ok()) return source.status();
   std::vector<std::pair<SliceKey, Slice*>> slices;
   std::vector<Table*> tables;
+  std::vector<Table::Turn> turns;
   const auto describe = [&] {
     // Listed inside the gate, because a replay pauses all tensors whose declaration was recorded before this pause.
     slices = job_.Slices();
     tables = tables_.All();
+    turns.resize(tables.size());
     return EncodePause(worker, incarnation, slices.size() + tables.size());
   };
   return changes_.Make(
@@ -307,12 +314,13 @@ absl::Status ParameterShard::Pause(absl::string_view job, uint32_t worker, uint6
       [&](size_t i) {
         if (i < slices.size()) return slices[i].second->ReserveOrder();
         // A table pauses at its place in the order of the records.
-        tables[i - slices.size()]->Pause(worker);
+        turns[i - slices.size()] = tables[i - slices.size()]->TakePause(worker);
         return uint64_t{0};
       },
       [&](const auto& places, auto& released) {
         for (size_t i = 0; i < tables.size(); ++i) {
-          if (!places[slices.size() + i].has_value()) tables[i]->Pause(worker);
+          if (!places[slices.size() + i].has_value()) turns[i] = tables[i]->TakePause(worker);
+          Append(tables[i]->Apply({}, turns[i]).released, released);
         }
         for (size_t i = 0; i < slices.size(); ++i) Append(slices[i].second->Pause(worker, places[i]), released);
       });
@@ -321,28 +329,51 @@ absl::Status ParameterShard::Pause(absl::string_view job, uint32_t worker, uint6
 WaitList::Ticket ParameterShard::AwaitPull(absl::string_view job, const PullQuery& pull,
                                            absl::Span<const SliceKey> keys, absl::Duration wait, bool by_reader,
                                            WaitList::Done done) {
-  absl::StatusOr<std::vector<Slice*>> found = job_.CheckPull(job, keys);
-  if (!found.ok()) {
-    done(found.status());
+  const absl::StatusOr<std::vector<Slice*>> slices = job_.CheckPull(job, keys);
+  if (!slices.ok()) {
+    done(slices.status());
     return WaitList::kNoTicket;
   }
+  return Await(pull, {slices->begin(), slices->end()}, 0, wait, by_reader, std::move(done));
+}
+
+WaitList::Ticket ParameterShard::AwaitRows(absl::string_view job, const PullQuery& pull,
+                                           absl::Span<const uint32_t> tables, uint64_t bytes, absl::Duration wait,
+                                           bool by_reader, WaitList::Done done) {
+  absl::Status status = job_.CheckName(job);
+  std::vector<Awaited> awaited;
+  for (uint32_t id : tables) {
+    const absl::StatusOr<Table*> table = tables_.Find(id);
+    status.Update(table.status());
+    if (table.ok()) awaited.push_back(*table);
+  }
+  if (!status.ok()) {
+    done(status);
+    return WaitList::kNoTicket;
+  }
+  return Await(pull, std::move(awaited), bytes, wait, by_reader, std::move(done));
+}
+
+WaitList::Ticket ParameterShard::Await(const PullQuery& pull, std::vector<Awaited> awaited, uint64_t bytes,
+                                       absl::Duration wait, bool by_reader, WaitList::Done done) {
   ++counts_.pulls;
-  const auto first = std::find_if(found->begin(), found->end(), [&](Slice* slice) { return !slice->MayPull(pull); });
-  if (first == found->end()) {
+  const auto first =
+      std::find_if(awaited.begin(), awaited.end(), [&](const Awaited& one) { return !one.MayPull(pull); });
+  if (first == awaited.end()) {
     counts_.wait_microseconds.Add(0);
     done(absl::OkStatus());
     return WaitList::kNoTicket;
   }
   absl::StatusOr<ByteBudget::Reservation> room =
-      (by_reader ? reader_waits_ : worker_waits_).Reserve(PullWait::BytesOf(keys.size()));
+      (by_reader ? reader_waits_ : worker_waits_).Reserve(PullWait::BytesOf(awaited.size()) + bytes);
   if (!room.ok()) {
     done(Annotate(room.status(), absl::StrCat("shard ", options_.rank, ": waiting pulls")));
     return WaitList::kNoTicket;
   }
   const absl::Time start = clock_->Now();
   // Shared by the three callbacks, which the wait list keeps and frees together.
-  const size_t at = first - found->begin();
-  const auto waiting = std::make_shared<PullWait>(pull, *std::move(found), at, *std::move(room));
+  const size_t at = first - awaited.begin();
+  const auto waiting = std::make_shared<PullWait>(pull, std::move(awaited), at, *std::move(room));
   const WaitList::Ticket ticket = waits_.Add(
       start + wait, [waiting](WaitList::Ticket own) { return waiting->Release(own); },
       [this, waiting] { return absl::StrCat("shard ", options_.rank, ": ", waiting->Explain()); },

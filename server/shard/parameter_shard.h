@@ -164,6 +164,10 @@ class ParameterShard {
   WaitList::Ticket AwaitPull(absl::string_view job, const PullQuery& pull, absl::Span<const SliceKey> keys,
                              absl::Duration wait, bool by_reader, WaitList::Done done);
 
+  // Like AwaitPull, for rows of tables. `bytes`: memory of the query, which is counted while it waits.
+  WaitList::Ticket AwaitRows(absl::string_view job, const PullQuery& pull, absl::Span<const uint32_t> tables,
+                             uint64_t bytes, absl::Duration wait, bool by_reader, WaitList::Done done);
+
   // Ends the wait with CANCELLED, unless it has already ended.
   void CancelPull(WaitList::Ticket ticket) { waits_.End(ticket, absl::CancelledError("the caller canceled the call")); }
 
@@ -213,6 +217,9 @@ class ParameterShard {
 
   // Opens the journal that the job's durability needs; null if it needs none.
   absl::StatusOr<ShardJournal*> OpenJournal(const JobConfig& job) const;
+  // `bytes`: memory of the query besides what is awaited.
+  WaitList::Ticket Await(const PullQuery& pull, std::vector<Awaited> awaited, uint64_t bytes, absl::Duration wait,
+                         bool by_reader, WaitList::Done done);
   // Adds the waits that this push completes to `released`.
   PushOutcome Apply(const PushTicket& push, absl::Span<const GradientView> gradients, const CheckedPush& checked,
                     const ChangeSequencer::Places& places, ChangeSequencer::Released& released);

@@ -10,20 +10,41 @@ namespace {
 
 // Memory of one waiting call in gRPC and here, measured in docs/decisions/0022-what-waits-is-counted.md.
 constexpr uint64_t kBytesPerWait = 16 << 10;
-// Memory of a slice's key and of the pointer to the slice.
+// Memory of a slice's key and of the pointer to the slice, or likewise of a table.
 constexpr uint64_t kBytesPerSlice = 16;
 
 }  // namespace
 
-uint64_t PullWait::BytesOf(size_t slices) { return kBytesPerWait + slices * kBytesPerSlice; }
+bool Awaited::MayPull(const PullQuery& pull) const {
+  return slice_ != nullptr ? slice_->MayPull(pull) : table_->MayPull(pull.step);
+}
+
+bool Awaited::MayPullOrRelease(const PullQuery& pull, WaitList::Ticket ticket) const {
+  return slice_ != nullptr ? slice_->MayPullOrRelease(pull, ticket) : table_->MayPullOrRelease(pull.step, ticket);
+}
+
+void Awaited::Forget(const PullQuery& pull, WaitList::Ticket ticket) const {
+  if (slice_ != nullptr) return slice_->Forget(pull, ticket);
+  table_->Forget(pull.step, ticket);
+}
+
+std::vector<uint32_t> Awaited::Missing(const PullQuery& pull) const {
+  return slice_ != nullptr ? slice_->Missing(pull) : table_->Missing(pull.step);
+}
+
+std::string Awaited::Describe() const {
+  return slice_ != nullptr ? slice_->Describe() : absl::StrCat("rows of \"", name(), "\"");
+}
+
+uint64_t PullWait::BytesOf(size_t awaited) { return kBytesPerWait + awaited * kBytesPerSlice; }
 
 bool PullWait::Release(WaitList::Ticket ticket) {
   absl::MutexLock lock(&mutex_);
   if (ended_) return false;
   size_t next = ticket_ == WaitList::kNoTicket ? at_ : at_ + 1;
   ticket_ = ticket;
-  while (next < slices_.size() && slices_[next]->MayPullOrRelease(pull_, ticket)) ++next;
-  if (next == slices_.size()) {
+  while (next < awaited_.size() && awaited_[next].MayPullOrRelease(pull_, ticket)) ++next;
+  if (next == awaited_.size()) {
     ended_ = true;
     return true;
   }
@@ -34,29 +55,29 @@ bool PullWait::Release(WaitList::Ticket ticket) {
 void PullWait::End() {
   absl::MutexLock lock(&mutex_);
   room_.Release();
-  if (!ended_ && ticket_ != WaitList::kNoTicket) slices_[at_]->Forget(pull_, ticket_);
+  if (!ended_ && ticket_ != WaitList::kNoTicket) awaited_[at_].Forget(pull_, ticket_);
   ended_ = true;
 }
 
-const Slice& PullWait::at() const {
+Awaited PullWait::at() const {
   absl::MutexLock lock(&mutex_);
-  return *slices_[at_];
+  return awaited_[at_];
 }
 
 std::string PullWait::Explain() const {
-  const Slice& slice = at();
-  const std::string what = absl::StrCat("pull of ", slice.Describe(), " at step ", pull_.step);
-  if (!slice.HasValues()) return absl::StrCat(what, " waits for SetValues to provide the values");
-  const std::vector<uint32_t> missing = slice.Missing(pull_);
+  const Awaited awaited = at();
+  const std::string what = absl::StrCat("pull of ", awaited.Describe(), " at step ", pull_.step);
+  if (!awaited.HasValues()) return absl::StrCat(what, " waits for SetValues to provide the values");
+  const std::vector<uint32_t> missing = awaited.Missing(pull_);
   if (missing.empty()) return absl::StrCat(what, " timed out");
   return absl::StrCat(what, " waits for the gradient of worker ", absl::StrJoin(missing, ", "));
 }
 
 absl::Status PullWait::AddMissing(const absl::Status& status) const {
-  const Slice& slice = at();
-  return WithSubjects(status, {{"workers", absl::StrJoin(slice.Missing(pull_), ",")},
+  const Awaited awaited = at();
+  return WithSubjects(status, {{"workers", absl::StrJoin(awaited.Missing(pull_), ",")},
                                {"step", absl::StrCat(pull_.step)},
-                               {"tensor", slice.tensor()}});
+                               {"tensor", awaited.name()}});
 }
 
 }  // namespace ballast

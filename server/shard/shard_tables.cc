@@ -23,13 +23,24 @@ const v1::ConsistencyPolicy& PolicyOf(const JobConfig& job, const v1::TableSpec&
 absl::Status CheckPolicy(const JobConfig& job, const v1::TableSpec& spec) {
   const v1::ConsistencyPolicy& policy = PolicyOf(job, spec);
   absl::Status status = ValidatePolicy(policy, job.workers);
-  if (status.ok() && (!policy.has_async() || policy.async().delay_compensation() > 0)) {
-    status = absl::InvalidArgumentError(absl::StrCat(
-        "got policy ", policy.ShortDebugString(), spec.has_policy() ? "" : " of the job",
-        ", want async without delay compensation, the only one that tables have yet; set the table's own policy"));
+  const bool known = policy.has_sync() || (policy.has_async() && policy.async().delay_compensation() == 0);
+  if (status.ok() && !known) {
+    status = absl::InvalidArgumentError(
+        absl::StrCat("got policy ", policy.ShortDebugString(), spec.has_policy() ? "" : " of the job",
+                     ", want sync, or async without delay compensation; set the table's own policy"));
   }
   if (status.ok()) return status;
   return Invalid(absl::StrCat("table \"", spec.name(), "\": ", status.message()));
+}
+
+Table::Policy TablePolicyOf(const JobConfig& job, const v1::TableSpec& spec) {
+  const v1::ConsistencyPolicy& policy = PolicyOf(job, spec);
+  Table::Policy to;
+  to.scale_by_staleness = policy.async().scale_by_staleness();
+  if (!policy.has_sync()) return to;
+  to.workers = job.workers;
+  to.quorum = policy.sync().quorum() == 0 ? job.workers : policy.sync().quorum();
+  return to;
 }
 
 bool SameSpans(absl::Span<const v1::RangeSpan> a, absl::Span<const v1::RangeSpan> b) {
@@ -40,8 +51,8 @@ bool SameSpans(absl::Span<const v1::RangeSpan> a, absl::Span<const v1::RangeSpan
 
 }  // namespace
 
-absl::StatusOr<CheckedRows::Part> CheckRows(uint32_t shard, const PushTicket& push, Table* table,
-                                            const RowGradientsView& view, bool accept_non_finite) {
+absl::StatusOr<CheckedRows::Part> CheckRows(uint32_t shard, const PushTicket& push, uint32_t messages_of_step,
+                                            Table* table, const RowGradientsView& view, bool accept_non_finite) {
   const auto named = [&](const absl::Status& status) {
     return Annotate(status, absl::StrCat("shard ", shard, ": rows of \"", table->spec().name(), "\" by worker ",
                                          push.worker, " at step ", push.step));
@@ -58,6 +69,11 @@ absl::StatusOr<CheckedRows::Part> CheckRows(uint32_t shard, const PushTicket& pu
   absl::StatusOr<ByteBudget::Reservation> room = table->MakeRoom(hashes);
   if (!room.ok()) return named(room.status());
   part.room = *std::move(room);
+  absl::StatusOr<ByteBudget::Reservation> waiting =
+      table->ReserveGradients(StepMessageOf(push, messages_of_step),
+                              part.gradients.values.size() * sizeof(float) + hashes.size() * sizeof(uint64_t));
+  if (!waiting.ok()) return named(waiting.status());
+  part.waiting = *std::move(waiting);
   return part;
 }
 
@@ -75,8 +91,7 @@ absl::StatusOr<ShardTables::Addition> ShardTables::Check(const JobConfig& job,
                             absl::StrCat("table \"", table.spec.name(), "\" was declared before with other ranges")),
                         {{"tensor", table.spec.name()}});
     }
-    absl::StatusOr<std::unique_ptr<Table>> made =
-        Table::Make(table, PolicyOf(job, table.spec).async().scale_by_staleness(), &memory_);
+    absl::StatusOr<std::unique_ptr<Table>> made = Table::Make(table, TablePolicyOf(job, table.spec), &memory_);
     if (!made.ok()) return made.status();
     addition.push_back(*std::move(made));
   }
@@ -141,13 +156,14 @@ std::vector<OwnedTable> ShardTables::Declared() const {
   return tables;
 }
 
-absl::StatusOr<CheckedRows> ShardTables::CheckPush(const PushTicket& push, absl::Span<const RowGradientsView> gradients,
+absl::StatusOr<CheckedRows> ShardTables::CheckPush(const PushTicket& push, uint32_t messages_of_step,
+                                                   absl::Span<const RowGradientsView> gradients,
                                                    bool accept_non_finite) const {
   CheckedRows checked;
   for (const RowGradientsView& view : gradients) {
     const absl::StatusOr<Table*> table = Find(view.table_id);
     if (!table.ok()) return table.status();
-    absl::StatusOr<CheckedRows::Part> part = CheckRows(shard_, push, *table, view, accept_non_finite);
+    absl::StatusOr<CheckedRows::Part> part = CheckRows(shard_, push, messages_of_step, *table, view, accept_non_finite);
     if (!part.ok()) return part.status();
     checked.parts.push_back(*std::move(part));
   }
@@ -155,6 +171,13 @@ absl::StatusOr<CheckedRows> ShardTables::CheckPush(const PushTicket& push, absl:
     const auto has = [&](const CheckedRows::Part& part) { return part.table == table; };
     if (std::any_of(checked.parts.begin(), checked.parts.end(), has)) continue;
     checked.parts.emplace_back().table = table;
+  }
+  for (const CheckedRows::Part& part : checked.parts) {
+    const absl::Status status = part.table->CheckStep(push.step);
+    if (status.ok()) continue;
+    return WithSubjects(
+        Annotate(status, absl::StrCat("shard ", shard_, ": \"", part.table->spec().name(), "\": worker ", push.worker)),
+        {{"tensor", part.table->spec().name()}, {"worker", absl::StrCat(push.worker)}});
   }
   return checked;
 }

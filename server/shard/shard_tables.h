@@ -26,8 +26,8 @@ struct CheckedRows {
   struct Part {
     Table* table = nullptr;
     RowGradients gradients;
-    // Memory for the rows that begin, until they do.
-    ByteBudget::Reservation room;
+    // Memory for the rows that begin, until they do, and of gradients that wait for their step.
+    ByteBudget::Reservation room, waiting;
     Table::Turn turn;
   };
   // The tables of the push, then all others, which count its messages.
@@ -38,10 +38,14 @@ inline StepMessage StepMessageOf(const PushTicket& push, uint32_t messages_of_st
   return {push.worker, push.incarnation, push.step, messages_of_step};
 }
 
+inline Table::Message TableMessageOf(const PushTicket& push, uint32_t messages_of_step) {
+  return {StepMessageOf(push, messages_of_step), push.sequence, push.examples, push.schedule_position};
+}
+
 // Decodes and checks the rows of one table in a push, and reserves memory for those that begin. `shard` is used in
 // messages. INVALID_ARGUMENT; FAILED_PRECONDITION for a row of another shard; RESOURCE_EXHAUSTED.
-absl::StatusOr<CheckedRows::Part> CheckRows(uint32_t shard, const PushTicket& push, Table* table,
-                                            const RowGradientsView& view, bool accept_non_finite);
+absl::StatusOr<CheckedRows::Part> CheckRows(uint32_t shard, const PushTicket& push, uint32_t messages_of_step,
+                                            Table* table, const RowGradientsView& view, bool accept_non_finite);
 
 // Owns a shard's tables and checks requests against them. Invariant: a table is never replaced or removed, so pointers
 // to it stay valid. Deliberately knows neither the journal nor the workers. Thread safety: all methods may be called
@@ -74,8 +78,8 @@ class ShardTables {
 
   // INVALID_ARGUMENT, NOT_FOUND, FAILED_PRECONDITION for a row of another shard, RESOURCE_EXHAUSTED if there is no
   // memory for the rows that begin.
-  absl::StatusOr<CheckedRows> CheckPush(const PushTicket& push, absl::Span<const RowGradientsView> gradients,
-                                        bool accept_non_finite) const;
+  absl::StatusOr<CheckedRows> CheckPush(const PushTicket& push, uint32_t messages_of_step,
+                                        absl::Span<const RowGradientsView> gradients, bool accept_non_finite) const;
 
  private:
   const uint32_t shard_;

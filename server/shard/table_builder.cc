@@ -28,13 +28,13 @@ absl::StatusOr<TableBuilder::Building*> TableBuilder::Find(uint32_t table) {
   return absl::InvalidArgumentError(absl::StrCat("table ", table, " is not declared"));
 }
 
-absl::Status TableBuilder::AddState(uint32_t table, const Table::State& state, uint64_t captured_at) {
+absl::Status TableBuilder::AddState(uint32_t table, Table::State state, uint64_t captured_at) {
   const absl::StatusOr<Building*> building = Find(table);
   if (!building.ok()) return building.status();
   if ((*building)->state_at.has_value()) {
     return absl::InvalidArgumentError(absl::StrCat("table ", table, ": got its state twice"));
   }
-  (*building)->table->SetState(state);
+  if (absl::Status status = (*building)->table->SetState(std::move(state)); !status.ok()) return status;
   (*building)->state_at = captured_at;
   return absl::OkStatus();
 }
@@ -56,20 +56,25 @@ absl::Status TableBuilder::AddRows(uint32_t table, uint32_t range, uint32_t ende
   return absl::OkStatus();
 }
 
+void TableBuilder::Apply(uint64_t position, Table::Turn turn, const RowGradients& gradients, Building& building) {
+  const auto lacks = std::lower_bound(building.captured_at.begin(), building.captured_at.end(), position);
+  turn.end_range = building.table->owned().spans[0].first() + (lacks - building.captured_at.begin());
+  building.table->Apply(gradients, turn);
+}
+
 absl::Status TableBuilder::Push(uint64_t position, const PushTicket& push, uint32_t messages_of_step,
                                 const RowGradientsView* view, bool accept_non_finite, Building& building) {
   if (!building.state_at.has_value() || *building.state_at >= position) return absl::OkStatus();
   CheckedRows::Part part;
   if (view != nullptr) {
-    absl::StatusOr<CheckedRows::Part> checked = CheckRows(shard_, push, building.table.get(), *view, accept_non_finite);
+    absl::StatusOr<CheckedRows::Part> checked =
+        CheckRows(shard_, push, messages_of_step, building.table.get(), *view, accept_non_finite);
     if (!checked.ok()) return checked.status();
     part = *std::move(checked);
   }
-  Table::Turn turn = building.table->TakeTurn(push.schedule_position, StepMessageOf(push, messages_of_step),
-                                              part.gradients.order.hashes(), /*ordered=*/false);
-  const auto lacks = std::lower_bound(building.captured_at.begin(), building.captured_at.end(), position);
-  turn.end_range = building.table->owned().spans[0].first() + (lacks - building.captured_at.begin());
-  building.table->Apply(part.gradients, turn);
+  Table::Turn turn = building.table->TakeTurn(TableMessageOf(push, messages_of_step), part.gradients,
+                                              std::move(part.waiting), /*ordered=*/false);
+  Apply(position, std::move(turn), part.gradients, building);
   return absl::OkStatus();
 }
 
@@ -92,7 +97,8 @@ absl::Status TableBuilder::Push(uint64_t position, const PushTicket& push, uint3
 
 void TableBuilder::Pause(uint64_t position, uint32_t worker) {
   for (auto& [id, building] : tables_) {
-    if (building.state_at.has_value() && *building.state_at < position) building.table->Pause(worker);
+    if (!building.state_at.has_value() || *building.state_at >= position) continue;
+    Apply(position, building.table->TakePause(worker), {}, building);
   }
 }
 

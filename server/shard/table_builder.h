@@ -35,7 +35,7 @@ class TableBuilder {
 
   // Adds a table's state, which contains all changes up to `captured_at`. INVALID_ARGUMENT for a table that is not
   // declared or already has its state.
-  absl::Status AddState(uint32_t table, const Table::State& state, uint64_t captured_at);
+  absl::Status AddState(uint32_t table, Table::State state, uint64_t captured_at);
 
   // Adds rows; the first is in `range`, and `ended` ranges from there on are complete. INVALID_ARGUMENT if ranges are
   // not in order, DATA_LOSS for rows that do not fit, RESOURCE_EXHAUSTED.
@@ -62,6 +62,8 @@ class TableBuilder {
   };
 
   absl::StatusOr<Building*> Find(uint32_t table);
+  // Applies the turn of the change at `position` to the ranges that were captured before it.
+  static void Apply(uint64_t position, Table::Turn turn, const RowGradients& gradients, Building& building);
   absl::Status Push(uint64_t position, const PushTicket& push, uint32_t messages_of_step, const RowGradientsView* view,
                     bool accept_non_finite, Building& building);
 

@@ -58,10 +58,10 @@ class TableBuilderTest : public testing::Test {
     const Change& change =
         changes_.emplace_back(Change{{0, 1, position_, 0, 1}, ids, std::vector<float>(ids.size() * 2, value)});
     View(change, [&](const RowGradientsView& view) {
-      absl::StatusOr<CheckedRows> checked = original_.CheckPush(change.ticket, {&view, 1}, false);
+      absl::StatusOr<CheckedRows> checked = original_.CheckPush(change.ticket, 1, {&view, 1}, false);
       ASSERT_TRUE(checked.ok()) << checked.status();
       for (CheckedRows::Part& part : checked->parts) {
-        part.turn = table_->TakeTurn(std::nullopt, {0, 1, position_, 1}, part.gradients.order.hashes(), false);
+        part.turn = table_->TakeTurn(TableMessageOf(change.ticket, 1), part.gradients, {}, /*ordered=*/false);
         part.table->Apply(part.gradients, part.turn);
       }
     });

@@ -53,7 +53,7 @@ SparseTableOptions RowOptions(const OwnedTable& table, const RowOptimizer& optim
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Table>> Table::Make(OwnedTable table, bool scale_by_staleness, TableMemory* memory) {
+absl::StatusOr<std::unique_ptr<Table>> Table::Make(OwnedTable table, const Policy& policy, TableMemory* memory) {
   if (absl::Status status = ValidateTableSpec(table.spec); !status.ok()) return status;
   if (absl::Status status = CheckSpans(table); !status.ok()) return status;
   const v1::TableSpec& spec = table.spec;
@@ -62,17 +62,20 @@ absl::StatusOr<std::unique_ptr<Table>> Table::Make(OwnedTable table, bool scale_
   absl::StatusOr<RowInitializer> initializer = RowInitializer::Make(spec.initializer(), spec.seed(), spec.name());
   if (!initializer.ok()) return initializer.status();
   return std::unique_ptr<Table>(
-      new Table(std::move(table), *std::move(initializer), *std::move(optimizer), scale_by_staleness, memory));
+      new Table(std::move(table), *std::move(initializer), *std::move(optimizer), policy, memory));
 }
 
 Table::Table(OwnedTable owned, RowInitializer initializer, std::unique_ptr<RowOptimizer> optimizer,
-             bool scale_by_staleness, TableMemory* memory)
+             const Policy& policy, TableMemory* memory)
     : owned_(std::move(owned)),
-      scale_by_staleness_(scale_by_staleness),
+      policy_(policy),
       initial_(std::move(initializer), owned_.spec.id()),
       optimizer_(std::move(optimizer)),
       memory_(memory),
-      rows_(&memory->arena(), RowOptions(owned_, *optimizer_)) {}
+      rows_(&memory->arena(), RowOptions(owned_, *optimizer_)) {
+  absl::MutexLock lock(&mutex_);
+  if (policy_.workers > 0) steps_.emplace(policy_.workers, policy_.quorum);
+}
 
 absl::Status Table::NotOwner(uint32_t range) const {
   return WithReason(
@@ -119,31 +122,70 @@ absl::StatusOr<ByteBudget::Reservation> Table::MakeRoom(absl::Span<const uint64_
                     {{"tensor", spec().name()}});
 }
 
-Table::Turn Table::TakeTurn(std::optional<double> position, const StepMessage& message,
-                            absl::Span<const uint64_t> hashes, bool ordered) {
+absl::StatusOr<ByteBudget::Reservation> Table::ReserveGradients(const StepMessage& message, uint64_t bytes) const {
+  bool ends = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!steps_.has_value() || bytes == 0) return ByteBudget::Reservation();
+    ends = steps_->MayEnd(message);
+  }
+  if (ends) return memory_->budget().Count(bytes);
+  absl::StatusOr<ByteBudget::Reservation> reserved = memory_->budget().Reserve(bytes);
+  if (reserved.ok()) return reserved;
+  return WithReason(v1::ERROR_REASON_TABLE_MEMORY,
+                    absl::ResourceExhaustedError(absl::StrCat(
+                        "gradients of ", bytes, " bytes would wait for their step, but of the ", "memory limit of ",
+                        memory_->budget().limit(), " bytes ", memory_->budget().used(), " are in use")),
+                    {{"tensor", spec().name()}});
+}
+
+absl::Status Table::CheckStep(uint64_t step) const {
   absl::MutexLock lock(&mutex_);
-  position_ = std::max(position_, position);
+  return steps_.has_value() ? steps_->CheckStep(step) : absl::OkStatus();
+}
+
+Table::Turn Table::TakeTurn(const Message& message, const RowGradients& gradients, ByteBudget::Reservation memory,
+                            bool ordered) {
+  const absl::Span<const uint64_t> hashes = gradients.order.hashes();
+  absl::MutexLock lock(&mutex_);
+  position_ = std::max(position_, message.schedule_position);
   Turn turn;
   turn.clock = clock_;
   turn.learning_rate = optimizer_->LearningRate(clock_ + 1, position_);
-  if (ordered) turn.places = rows_.ReserveOrder(hashes);
-  if (messages_.Add(message)) ++clock_;
+  if (!steps_.has_value()) {
+    if (ordered) turn.places = rows_.ReserveOrder(hashes);
+    if (messages_.Add(message.place)) ++clock_;
+    return turn;
+  }
+  BufferedRows rows{message.place.worker, message.place.incarnation,      message.sequence,
+                    message.examples,     {hashes.begin(), hashes.end()}, gradients.values};
+  StepAccumulator::Offered offered = steps_->Offer(message.place, std::move(rows), std::move(memory));
+  turn.dropped = offered.dropped;
+  turn.kept = !offered.dropped && !offered.closed.has_value();
+  turn.closed = std::move(offered.closed);
+  if (turn.closed.has_value()) ++clock_;
   return turn;
 }
 
-void Table::Pause(uint32_t worker) {
+Table::Turn Table::TakePause(uint32_t worker) {
   absl::MutexLock lock(&mutex_);
-  messages_.Forget(worker);
+  Turn turn;
+  turn.kept = true;
+  if (!steps_.has_value()) {
+    messages_.Forget(worker);
+    return turn;
+  }
+  turn.clock = clock_;
+  turn.learning_rate = optimizer_->LearningRate(clock_ + 1, position_);
+  turn.closed = steps_->Pause(worker);
+  if (turn.closed.has_value()) ++clock_;
+  return turn;
 }
 
-BatchOutcome Table::Apply(const RowGradients& gradients, const Turn& turn) {
-  BatchPush push;
-  push.hashes = Before(turn.end_range, gradients.order.hashes(), rows_.options().range_bits);
-  push.gradients = gradients.values.values().data();
-  push.pulled_versions = absl::MakeConstSpan(gradients.versions);
-  if (!push.pulled_versions.empty()) push.pulled_versions.remove_suffix(gradients.versions.size() - push.hashes.size());
+BatchOutcome Table::ApplyRows(absl::Span<const uint64_t> hashes, const Turn& turn, BatchPush push) {
+  push.hashes = Before(turn.end_range, hashes, rows_.options().range_bits);
+  if (!push.pulled_versions.empty()) push.pulled_versions.remove_suffix(hashes.size() - push.hashes.size());
   push.learning_rate = turn.learning_rate;
-  push.scale_by_staleness = scale_by_staleness_;
   push.step = static_cast<uint32_t>(turn.clock);
   push.optimizer = optimizer_.get();
   push.initializer = &initial_;
@@ -151,6 +193,53 @@ BatchOutcome Table::Apply(const RowGradients& gradients, const Turn& turn) {
   const BatchOutcome outcome = rows_.Push(push);
   if (outcome.created > 0) memory_->Count();
   return outcome;
+}
+
+Table::Applied Table::Apply(const RowGradients& gradients, const Turn& turn) {
+  Applied applied;
+  BatchPush push;
+  if (turn.closed.has_value()) {
+    const MergedRows merged = turn.closed->Merge(spec().dim());
+    push.gradients = merged.gradients.values().data();
+    push.gradient_scale = merged.scale;
+    applied.rows = ApplyRows(merged.hashes, turn, push);
+    absl::MutexLock lock(&mutex_);
+    steps_->SetApplied();
+    while (!waiting_.empty() && steps_->MayPull(waiting_.begin()->first)) {
+      applied.released.push_back(waiting_.begin()->second);
+      waiting_.erase(waiting_.begin());
+    }
+    return applied;
+  }
+  if (turn.kept || turn.dropped) return applied;
+  push.gradients = gradients.values.values().data();
+  push.pulled_versions = absl::MakeConstSpan(gradients.versions);
+  push.scale_by_staleness = policy_.scale_by_staleness;
+  applied.rows = ApplyRows(gradients.order.hashes(), turn, push);
+  return applied;
+}
+
+bool Table::MayPull(uint64_t step) const {
+  absl::MutexLock lock(&mutex_);
+  return !steps_.has_value() || steps_->MayPull(step);
+}
+
+bool Table::MayPullOrRelease(uint64_t step, WaitList::Ticket ticket) {
+  absl::MutexLock lock(&mutex_);
+  if (!steps_.has_value() || steps_->MayPull(step)) return true;
+  waiting_.emplace(step, ticket);
+  return false;
+}
+
+void Table::Forget(uint64_t step, WaitList::Ticket ticket) {
+  absl::MutexLock lock(&mutex_);
+  waiting_.erase({step, ticket});
+}
+
+std::vector<uint32_t> Table::Missing(uint64_t step) const {
+  absl::MutexLock lock(&mutex_);
+  if (!steps_.has_value() || steps_->MayPull(step)) return {};
+  return steps_->Missing(step);
 }
 
 PulledRows Table::Pull(const MessageRows& order, bool zero_missing) const {
@@ -183,14 +272,39 @@ PulledRows Table::Pull(const MessageRows& order, bool zero_missing) const {
 
 Table::State Table::state() const {
   absl::MutexLock lock(&mutex_);
-  return {clock_, position_, messages_.Save()};
+  State state{clock_, position_, messages_.Save(), std::nullopt};
+  if (steps_.has_value()) state.step = steps_->Save();
+  return state;
 }
 
-void Table::SetState(const State& state) {
+absl::Status Table::SetState(State state) {
+  uint64_t bytes = 0;
+  if (state.step.has_value()) {
+    for (const BufferedRows& rows : state.step->messages) {
+      absl::Status fits = rows_.CheckHashes(rows.hashes);
+      if (fits.ok() && rows.gradients.size() != rows.hashes.size() * spec().dim()) {
+        fits = absl::InvalidArgumentError(absl::StrCat("got ", rows.gradients.size(), " elements of ",
+                                                       rows.hashes.size(), " rows, want ", spec().dim(), " a row"));
+      }
+      if (!fits.ok()) return Annotate(fits, absl::StrCat("table \"", spec().name(), "\": buffered gradients"));
+      bytes += rows.gradients.size() * sizeof(float) + rows.hashes.size() * sizeof(uint64_t);
+    }
+  }
   absl::MutexLock lock(&mutex_);
   clock_ = state.clock;
   position_ = state.position;
-  messages_.Restore(state.open_steps);
+  if (!steps_.has_value()) {
+    if (state.step.has_value()) {
+      return absl::InvalidArgumentError(absl::StrCat("table \"", spec().name(), "\": got steps, want none"));
+    }
+    messages_.Restore(state.open_steps);
+    return absl::OkStatus();
+  }
+  if (!state.step.has_value()) {
+    state.step.emplace().workers.resize(policy_.workers);
+    state.step->gathering = clock_;
+  }
+  return steps_->Restore(*std::move(state.step), memory_->budget().Count(bytes));
 }
 
 absl::Status Table::Restore(absl::Span<const uint64_t> hashes, absl::string_view images) {

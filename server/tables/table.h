@@ -5,6 +5,7 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,11 +17,13 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
 #include "ballast/v1/table.pb.h"
+#include "common/concurrency/wait_list.h"
 #include "common/tables/row_hash.h"
 #include "server/memory/byte_budget.h"
 #include "server/tables/row_gradients.h"
 #include "server/tables/row_initializer.h"
 #include "server/tables/sparse_table.h"
+#include "server/tables/steps/step_accumulator.h"
 #include "server/tables/steps/step_messages.h"
 #include "server/tables/table_memory.h"
 #include "server/weights/optimizers/row_optimizer.h"
@@ -46,9 +49,18 @@ struct PulledRows {
 // knows neither the job nor the wire. Thread safety: all methods may be called from any thread.
 class Table {
  public:
+  // The rule by which the gradients of several workers meet.
+  struct Policy {
+    // Divides the learning rate by 1 + the staleness of the row, if gradients are applied as they come.
+    bool scale_by_staleness = false;
+    // Number of the job's workers, and how many of them complete a step, if a step's gradients are applied together;
+    // otherwise 0.
+    uint32_t workers = 0, quorum = 0;
+  };
+
   // INVALID_ARGUMENT for a specification or spans that are not valid. `memory` outlives the table, whose rows it
   // limits.
-  static absl::StatusOr<std::unique_ptr<Table>> Make(OwnedTable table, bool scale_by_staleness, TableMemory* memory);
+  static absl::StatusOr<std::unique_ptr<Table>> Make(OwnedTable table, const Policy& policy, TableMemory* memory);
 
   const OwnedTable& owned() const { return owned_; }
   const v1::TableSpec& spec() const { return owned_.spec; }
@@ -59,26 +71,59 @@ class Table {
   // Reserves memory for those of the rows that do not exist. RESOURCE_EXHAUSTED above the limit.
   absl::StatusOr<ByteBudget::Reservation> MakeRoom(absl::Span<const uint64_t> hashes) const;
 
+  // Counts the memory of gradients that wait for their step; of no bytes if they do not wait. RESOURCE_EXHAUSTED above
+  // the limit, except for a message that may complete a step, because then others can be freed.
+  absl::StatusOr<ByteBudget::Reservation> ReserveGradients(const StepMessage& message, uint64_t bytes) const;
+
+  // FAILED_PRECONDITION if no worker can be at that step, because an earlier one is not applied.
+  absl::Status CheckStep(uint64_t step) const;
+
+  // A message to the shard, with or without rows of this table.
+  struct Message {
+    StepMessage place;
+    uint64_t sequence = 0;
+    uint32_t examples = 0;
+    // See PushHeader.
+    std::optional<double> schedule_position;
+  };
+
   // A push's turn among the changes of the table.
   struct Turn {
     uint64_t clock = 0;
     float learning_rate = 0;
+    // The gradients wait for their step, or are not used because it is over.
+    bool kept = false, dropped = false;
+    // The step that the message completes, in place of its own gradients.
+    std::optional<StepAccumulator::Closed> closed;
     // See SparseTable::ReserveOrder; empty if changes are not ordered.
     std::vector<uint64_t> places;
     // Rows of this range and of later ones are left as they are.
     uint32_t end_range = std::numeric_limits<uint32_t>::max();
   };
-  // Takes the next turn, for a push at that position in the job (PushHeader.schedule_position). Each message to the
-  // shard takes one, with or without rows here: from these, the table knows which steps are complete. Turns of
-  // `ordered` changes must be taken in the order of their records, and each must be used.
-  Turn TakeTurn(std::optional<double> position, const StepMessage& message, absl::Span<const uint64_t> hashes,
-                bool ordered);
+  // Takes the next turn. Each message to the shard takes one, with or without rows here: from these, the table knows
+  // which steps are complete. Turns of `ordered` changes must be taken in the order of their records, and each must be
+  // used. `memory`: from ReserveGradients. Shares the gradients, which are not changed later.
+  Turn TakeTurn(const Message& message, const RowGradients& gradients, ByteBudget::Reservation memory, bool ordered);
 
-  // Forgets the messages of the worker's incomplete steps; when it returns, it sends them again.
-  void Pause(uint32_t worker);
+  // Like TakeTurn, for a worker that pauses. No step waits for it, and what it has sent of an incomplete step is
+  // forgotten; when it returns, it sends that again.
+  Turn TakePause(uint32_t worker);
 
-  // Applies gradients, all of whose rows the shard owns.
-  BatchOutcome Apply(const RowGradients& gradients, const Turn& turn);
+  struct Applied {
+    BatchOutcome rows;
+    // Pulls that may go on.
+    std::vector<WaitList::Ticket> released;
+  };
+  // Applies the gradients of a turn, all of whose rows the shard owns.
+  Applied Apply(const RowGradients& gradients, const Turn& turn);
+
+  // True if a pull at that step need not wait.
+  bool MayPull(uint64_t step) const;
+  // Like MayPull. If false, the update that allows the pull releases `ticket`, unless Forget is called first.
+  bool MayPullOrRelease(uint64_t step, WaitList::Ticket ticket);
+  void Forget(uint64_t step, WaitList::Ticket ticket);
+  // Ranks that a pull at that step waits for.
+  std::vector<uint32_t> Missing(uint64_t step) const;
 
   // Missing rows have their initial values, or zeros if `zero_missing`.
   PulledRows Pull(const MessageRows& order, bool zero_missing) const;
@@ -91,9 +136,13 @@ class Table {
     std::optional<double> position;
     // Steps of which some messages have come.
     std::vector<StepMessages::Open> open_steps;
+    // Gradients that wait for their step, and who has sent them.
+    std::optional<StepAccumulator::State> step;
   };
   State state() const;
-  void SetState(const State& state);
+  // INVALID_ARGUMENT if the state is of another policy or number of workers. Without `state.step`, a table that has
+  // steps begins the one after its clock.
+  absl::Status SetState(State state);
 
   // See SparseTable.
   std::unique_ptr<TableCapture> BeginCapture() const { return rows_.BeginCapture(); }
@@ -115,14 +164,15 @@ class Table {
   Status status() const;
 
  private:
-  Table(OwnedTable owned, RowInitializer initializer, std::unique_ptr<RowOptimizer> optimizer, bool scale_by_staleness,
+  Table(OwnedTable owned, RowInitializer initializer, std::unique_ptr<RowOptimizer> optimizer, const Policy& policy,
         TableMemory* memory);
+  BatchOutcome ApplyRows(absl::Span<const uint64_t> hashes, const Turn& turn, BatchPush push);
   absl::Status NotOwner(uint32_t range) const;
   // Memory that a new row takes, with its part of the index and of the free space that growth leaves.
   uint64_t BytesOfNewRow() const;
 
   const OwnedTable owned_;
-  const bool scale_by_staleness_;
+  const Policy policy_;
   // Initial values by hash.
   class Initial : public InitialRows {
    public:
@@ -144,6 +194,10 @@ class Table {
   uint64_t clock_ ABSL_GUARDED_BY(mutex_) = 0;
   std::optional<double> position_ ABSL_GUARDED_BY(mutex_);
   StepMessages messages_ ABSL_GUARDED_BY(mutex_);
+  // Not set if gradients are applied as they come.
+  std::optional<StepAccumulator> steps_ ABSL_GUARDED_BY(mutex_);
+  // Waiting pulls, by step.
+  std::set<std::pair<uint64_t, WaitList::Ticket>> waiting_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace ballast

@@ -92,7 +92,7 @@ absl::StatusOr<PushOutcome> Push(ParameterShard& shard, absl::Span<const absl::s
     if (!tables.insert(item.table_id()).second) return absl::InvalidArgumentError("a table twice");
     views.push_back({item.table_id(), item.ids(), item.unordered(), item.versions(), item.encoding(), payload});
   }
-  return shard.PushRows(header.job(), ticket, message->envelope.last_of_step(), views);
+  return shard.PushRows(header.job(), ticket, message->envelope.messages_of_step(), views);
 }
 
 std::string Request(const std::vector<uint64_t>& ids, v1::Encoding encoding, const std::string& versions) {
@@ -101,7 +101,7 @@ std::string Request(const std::vector<uint64_t>& ids, v1::Encoding encoding, con
   request.mutable_header()->set_incarnation(1);
   request.mutable_header()->set_sequence(1);
   request.mutable_header()->set_examples(1);
-  request.set_last_of_step(true);
+  request.set_messages_of_step(1);
   v1::RowGradients& rows = *request.add_gradients();
   rows.set_table_id(kTable);
   rows.set_ids(std::string(BytesOf(ids)));

@@ -74,7 +74,7 @@ internal::v1::LoggedRows PushOfARow(uint64_t sequence) {
   push.set_incarnation(1);
   push.set_sequence(sequence);
   push.set_examples(1);
-  push.set_last_of_step(true);
+  push.set_messages_of_step(1);
   internal::v1::LoggedRows::Table& rows = *push.add_tables();
   rows.set_table_id(kTable);
   rows.set_rows(1);

@@ -82,7 +82,7 @@ std::vector<std::string> FuzzSeeds() {
   *both.mutable_values() = pulled.values();
   v1::PushRowsRequest rows;
   *rows.mutable_header() = push.header();
-  rows.set_last_of_step(true);
+  rows.set_messages_of_step(1);
   v1::RowGradients* gradients = rows.add_gradients();
   gradients->set_table_id(1);
   gradients->set_ids(std::string(16, 'i'));

@@ -66,6 +66,9 @@ class StepAccumulator {
   // step that this closes, if any.
   std::optional<Closed> Pause(uint32_t worker);
 
+  // True if the message says how many there are of its worker's step, as the first one to do so.
+  bool MayEnd(const StepMessage& message) const { return message.messages_of_step > 0 && !open_.IsCounted(message); }
+
   // The last closed step has been applied to all rows.
   void SetApplied() { applied_ = gathering_; }
 

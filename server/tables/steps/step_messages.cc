@@ -22,6 +22,13 @@ bool StepMessages::Add(const StepMessage& message) {
   return false;
 }
 
+bool StepMessages::IsCounted(const StepMessage& message) const {
+  const auto steps = workers_.find(message.worker);
+  if (steps == workers_.end()) return false;
+  const auto open = steps->second.find(message.step);
+  return open != steps->second.end() && open->second.expected > 0;
+}
+
 void StepMessages::Forget(uint32_t worker) { workers_.erase(worker); }
 
 std::vector<StepMessages::Open> StepMessages::Save() const {

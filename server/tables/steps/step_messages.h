@@ -43,6 +43,9 @@ class StepMessages {
   // steps whole again, so the counts of the earlier one end, and its messages that come later complete nothing.
   bool Add(const StepMessage& message);
 
+  // True if a message of that step has said how many there are, and it is not complete.
+  bool IsCounted(const StepMessage& message) const;
+
   // Forgets the worker's incomplete steps.
   void Forget(uint32_t worker);
 
