@@ -73,6 +73,7 @@ absl::StatusOr<std::vector<OwnedTensor>> ParameterShard::DeclareFrom(const std::
   }
   const absl::StatusOr<ShardJournal*> journal = OpenJournal(job);
   if (!journal.ok()) return journal.status();
+  absl::MutexLock adding(&adding_tables_);
   ChangeSequencer::AtRest rest(changes_);
   // The shard may have been closed during the load.
   if (absl::Status status = job_.closed(); !status.ok()) return status;
@@ -157,6 +158,7 @@ absl::StatusOr<PushOutcome> ParameterShard::PushRows(absl::string_view job, cons
   if (!accept_non_finite.ok()) return accept_non_finite.status();
   const absl::StatusOr<ChangeSource> source = job_.FindSource(job, push.worker, push.incarnation);
   if (!source.ok()) return source.status();
+  absl::ReaderMutexLock same_tables(&adding_tables_);
   absl::StatusOr<CheckedRows> checked = tables_.CheckPush(push, messages_of_step, gradients, *accept_non_finite);
   if (!checked.ok()) return checked.status();
   std::vector<CheckedRows::Part>& parts = checked->parts;

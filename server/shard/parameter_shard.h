@@ -232,6 +232,9 @@ class ParameterShard {
   // Held while a declaration creates tensors, so that declarations run one at a time; taken before the gate. No other
   // call takes it.
   absl::Mutex declaring_;
+  // Held shared by a push of rows from its check until it is applied, and exclusively while tables are added; taken
+  // before the gate. A message counts at each table, so a replay must find the same tables.
+  absl::Mutex adding_tables_;
   mutable absl::Mutex mutex_;
   std::optional<ShardRecovery> recovery_ ABSL_GUARDED_BY(mutex_);
   std::atomic<bool> may_have_lost_{false};
