@@ -30,7 +30,7 @@ class PullWaitTest : public ::testing::Test {
     for (int i = 0; i < 3; ++i) {
       slices_.push_back(std::make_unique<Slice>(
           "w", range, std::make_unique<SliceWeights>(spec, range, optimizer_.get()), *MakeSlicePolicy(policy, 1)));
-      pointers_.push_back(slices_.back().get());
+      awaited_.push_back(slices_.back().get());
     }
     room_ = *budget_.Reserve(PullWait::BytesOf(3));
   }
@@ -53,11 +53,11 @@ class PullWaitTest : public ::testing::Test {
   ByteBudget::Reservation room_;
   std::unique_ptr<Optimizer> optimizer_;
   std::vector<std::unique_ptr<Slice>> slices_;
-  std::vector<Slice*> pointers_;
+  std::vector<Awaited> awaited_;
 };
 
 TEST_F(PullWaitTest, WaitsAtOneSliceAtATime) {
-  PullWait wait({.step = 1}, pointers_, 0, std::move(room_));
+  PullWait wait({.step = 1}, awaited_, 0, std::move(room_));
   EXPECT_FALSE(wait.Release(kTicket));
   EXPECT_EQ(Waiting(), (std::vector<size_t>{1, 0, 0}));
   // Skipped later, because it already allows the pull.
@@ -71,7 +71,7 @@ TEST_F(PullWaitTest, WaitsAtOneSliceAtATime) {
 }
 
 TEST_F(PullWaitTest, LeavesItsSliceAndItsMemoryWhenItEnds) {
-  PullWait wait({.step = 1}, pointers_, 0, std::move(room_));
+  PullWait wait({.step = 1}, awaited_, 0, std::move(room_));
   EXPECT_FALSE(wait.Release(kTicket));
   EXPECT_EQ(budget_.used(), PullWait::BytesOf(3));
   wait.End();
@@ -80,7 +80,7 @@ TEST_F(PullWaitTest, LeavesItsSliceAndItsMemoryWhenItEnds) {
 }
 
 TEST_F(PullWaitTest, DoesNotBeginToWaitOnceItHasEnded) {
-  PullWait wait({.step = 1}, pointers_, 0, std::move(room_));
+  PullWait wait({.step = 1}, awaited_, 0, std::move(room_));
   wait.End();
   EXPECT_FALSE(wait.Release(kTicket));
   EXPECT_EQ(Waiting(), (std::vector<size_t>{0, 0, 0}));
