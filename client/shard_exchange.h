@@ -59,7 +59,7 @@ struct ShardMessage {
   // True for messages with gradients, which have a sequence number.
   bool pushes() const { return kind == Kind::kPush || kind == Kind::kPushPull || kind == Kind::kPushRows; }
   // True for messages that may wait on the server for other workers.
-  bool may_wait() const { return kind == Kind::kPull || kind == Kind::kPushPull; }
+  bool may_wait() const { return kind == Kind::kPull || kind == Kind::kPushPull || kind == Kind::kPullRows; }
   // Returns the call's name for errors, such as "push-pull".
   const char* name() const;
 };

@@ -192,16 +192,17 @@ TEST_F(TablePushTest, RefusesPoliciesThatTablesDoNotHave) {
   const auto refusal = [&](const v1::ConsistencyPolicy& job, const OwnedTable& table) {
     return std::string(shard_.Declare({"job", job, 2, {}}, {}, {table}).status().message());
   };
-  v1::ConsistencyPolicy sync;
-  sync.mutable_sync();
-  EXPECT_THAT(refusal(sync, LowerHalf()), HasSubstr("table \"rows\": got policy sync { } of the job, want async"));
+  v1::ConsistencyPolicy bounded;
+  bounded.mutable_bounded()->set_steps_ahead(2);
+  EXPECT_THAT(refusal(bounded, LowerHalf()),
+              HasSubstr("table \"rows\": got policy bounded { steps_ahead: 2 } of the job, want sync, or async"));
   OwnedTable local = LowerHalf();
   local.spec.mutable_policy()->mutable_local_sgd()->set_local_steps(4);
   local.spec.mutable_policy()->mutable_local_sgd()->set_learning_rate(1);
   EXPECT_THAT(refusal(AsyncPolicy(), local), HasSubstr("table \"rows\": got policy local_sgd"));
   OwnedTable compensated = LowerHalf();
   compensated.spec.mutable_policy()->mutable_async()->set_delay_compensation(0.5);
-  EXPECT_THAT(refusal(AsyncPolicy(), compensated), HasSubstr("want async without delay compensation"));
+  EXPECT_THAT(refusal(AsyncPolicy(), compensated), HasSubstr("or async without delay compensation"));
 }
 
 TEST_F(TablePushTest, RefusesRowsOfAnotherShard) {
