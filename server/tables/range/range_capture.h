@@ -4,8 +4,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <optional>
+#include <utility>
 #include <vector>
 
+#include "server/tables/range/range_changes.h"
 #include "server/tables/range/row_layout.h"
 
 namespace ballast {
@@ -16,6 +19,8 @@ struct RowImages {
   std::vector<uint64_t> hashes;
   // The image of each, in their order.
   std::vector<uint32_t> words;
+  // Rows to remove before, in any order; of changes only.
+  std::vector<uint64_t> removed;
 };
 
 // Keeps what one range's rows were when the capture began, while they change: the image of each row before its first
@@ -49,10 +54,16 @@ class RangeCapture {
   // In the order of the changes.
   const RowImages& kept() const { return kept_; }
 
+  // Confines the capture to these rows, and to what was removed, as of its beginning. To be called at the beginning.
+  void Confine(RangeChanges::Hashes changes) { only_ = std::move(changes); }
+  // Not set if the capture is of all rows.
+  std::optional<RangeChanges::Hashes>& only() { return only_; }
+
  private:
   // One bit per place.
   std::vector<uint64_t> marks_;
   RowImages kept_;
+  std::optional<RangeChanges::Hashes> only_;
 };
 
 }  // namespace ballast

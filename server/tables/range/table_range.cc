@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstring>
 #include <optional>
+#include <utility>
+#include <vector>
 
 namespace ballast {
 namespace {
@@ -31,6 +33,29 @@ RowUpdate UpdateOf(const BatchPush& push, size_t i, const RowLayout& layout, flo
   outcome.max_staleness = std::max(outcome.max_staleness, staleness);
   if (push.scale_by_staleness) update.learning_rate /= 1.0f + static_cast<float>(staleness);
   return update;
+}
+
+// A row to copy.
+struct RowSource {
+  uint64_t hash;
+  const void* image;
+};
+
+RowImages CopyRows(absl::Span<const RowSource> sources, const RowLayout& layout) {
+  const size_t words = layout.image_words();
+  RowImages rows;
+  rows.hashes.reserve(sources.size());
+  rows.words.resize(sources.size() * words);
+  for (size_t i = 0; i < sources.size(); ++i) {
+    rows.hashes.push_back(sources[i].hash);
+    std::memcpy(rows.words.data() + i * words, sources[i].image, words * sizeof(uint32_t));
+  }
+  return rows;
+}
+
+void SortAndDeduplicate(std::vector<uint64_t>& hashes) {
+  std::sort(hashes.begin(), hashes.end());
+  hashes.erase(std::unique(hashes.begin(), hashes.end()), hashes.end());
 }
 
 }  // namespace
@@ -82,8 +107,7 @@ bool TableRange::Erase(uint64_t hash) {
   absl::MutexLock lock(&mutex_);
   const uint32_t place = index_.Erase(hash);
   if (place == RowIndex::kNoPlace) return false;
-  KeepLocked(hash, place);
-  rows_.Free(place);
+  RemoveLocked(hash, place);
   return true;
 }
 
@@ -96,8 +120,9 @@ void TableRange::ForEachRow(absl::FunctionRef<void(const RowView&)> visitor) con
   }
 }
 
-void TableRange::BeginCapture(RangeCapture* capture) {
+void TableRange::BeginCapture(RangeCapture* capture, RangeChanges* since) {
   absl::MutexLock lock(&mutex_);
+  if (since != nullptr) capture->Confine(since->Take());
   captures_.push_back(capture);
 }
 
@@ -106,29 +131,59 @@ void TableRange::DropCapture(RangeCapture* capture) {
   captures_.erase(std::find(captures_.begin(), captures_.end(), capture));
 }
 
+void TableRange::Follow(RangeChanges* changes) {
+  absl::MutexLock lock(&mutex_);
+  followers_.push_back(changes);
+}
+
+void TableRange::Unfollow(RangeChanges* changes) {
+  absl::MutexLock lock(&mutex_);
+  followers_.erase(std::find(followers_.begin(), followers_.end(), changes));
+}
+
+RowImages TableRange::TakeChanges(RangeChanges* changes) {
+  absl::MutexLock lock(&mutex_);
+  RangeChanges::Hashes hashes = changes->Take();
+  SortAndDeduplicate(hashes.changed);
+  std::vector<RowSource> sources;
+  for (uint64_t hash : hashes.changed) {
+    const uint32_t place = index_.Find(hash);
+    if (place != RowIndex::kNoPlace) sources.push_back({hash, rows_.At(place)});
+  }
+  RowImages rows = CopyRows(sources, layout_);
+  rows.removed = std::move(hashes.removed);
+  return rows;
+}
+
 RowImages TableRange::EndCapture(RangeCapture* capture) {
-  struct Source {
-    uint64_t hash;
-    const void* image;
-  };
   const size_t words = layout_.image_words();
   absl::MutexLock lock(&mutex_);
   captures_.erase(std::find(captures_.begin(), captures_.end(), capture));
-  std::vector<Source> sources;
-  sources.reserve(index_.size() + capture->kept().hashes.size());
-  for (const RowIndex::Entry& entry : index_.Entries()) {
-    if (!capture->IsMarked(entry.place)) sources.push_back({entry.hash, rows_.At(entry.place)});
+  std::vector<RowSource> sources;
+  const auto add_unless_marked = [&](uint64_t hash, uint32_t place) {
+    mutex_.AssertHeld();
+    if (!capture->IsMarked(place)) sources.push_back({hash, rows_.At(place)});
+  };
+  std::optional<RangeChanges::Hashes>& only = capture->only();
+  if (only.has_value()) {
+    SortAndDeduplicate(only->changed);
+    for (uint64_t hash : only->changed) {
+      const uint32_t place = index_.Find(hash);
+      if (place != RowIndex::kNoPlace) add_unless_marked(hash, place);
+    }
+  } else {
+    sources.reserve(index_.size() + capture->kept().hashes.size());
+    for (const RowIndex::Entry& entry : index_.Entries()) add_unless_marked(entry.hash, entry.place);
   }
   const RowImages& kept = capture->kept();
-  for (size_t i = 0; i < kept.hashes.size(); ++i) sources.push_back({kept.hashes[i], &kept.words[i * words]});
-  std::sort(sources.begin(), sources.end(), [](const Source& a, const Source& b) { return a.hash < b.hash; });
-  RowImages rows;
-  rows.hashes.reserve(sources.size());
-  rows.words.resize(sources.size() * words);
-  for (size_t i = 0; i < sources.size(); ++i) {
-    rows.hashes.push_back(sources[i].hash);
-    std::memcpy(rows.words.data() + i * words, sources[i].image, words * sizeof(uint32_t));
+  for (size_t i = 0; i < kept.hashes.size(); ++i) {
+    const bool wanted =
+        !only.has_value() || std::binary_search(only->changed.begin(), only->changed.end(), kept.hashes[i]);
+    if (wanted) sources.push_back({kept.hashes[i], &kept.words[i * words]});
   }
+  std::sort(sources.begin(), sources.end(), [](const RowSource& a, const RowSource& b) { return a.hash < b.hash; });
+  RowImages rows = CopyRows(sources, layout_);
+  if (only.has_value()) rows.removed = std::move(only->removed);
   return rows;
 }
 
@@ -190,7 +245,7 @@ void TableRange::Push(const BatchPush& push, RowGroup& group, BatchOutcome& outc
     const uint64_t hash = push.hashes[group.begin + i];
     float* row = group.rows[i];
     if (row != nullptr) {
-      KeepLocked(hash, group.places[i]);
+      ChangeLocked(hash, group.places[i]);
     } else {
       row = CreateLocked(hash);
       ++(row == nullptr ? outcome.refused : outcome.created);
@@ -228,6 +283,7 @@ float* TableRange::CreateLocked(uint64_t hash) {
     return nullptr;
   }
   for (RangeCapture* capture : captures_) capture->Mark(*place);
+  for (RangeChanges* changes : followers_) changes->Change(hash, *place);
   return rows_.At(*place);
 }
 
@@ -235,6 +291,17 @@ void TableRange::KeepLocked(uint64_t hash, uint32_t place) {
   for (RangeCapture* capture : captures_) {
     if (capture->Mark(place)) capture->Keep(hash, rows_.At(place), layout_);
   }
+}
+
+void TableRange::ChangeLocked(uint64_t hash, uint32_t place) {
+  KeepLocked(hash, place);
+  for (RangeChanges* changes : followers_) changes->Change(hash, place);
+}
+
+void TableRange::RemoveLocked(uint64_t hash, uint32_t place) {
+  KeepLocked(hash, place);
+  for (RangeChanges* changes : followers_) changes->Remove(hash, place);
+  rows_.Free(place);
 }
 
 }  // namespace ballast

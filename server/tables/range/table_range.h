@@ -12,6 +12,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
 #include "server/tables/range/range_capture.h"
+#include "server/tables/range/range_changes.h"
 #include "server/tables/range/row_batch.h"
 #include "server/tables/range/row_index.h"
 #include "server/tables/range/row_layout.h"
@@ -85,9 +86,16 @@ class TableRange {
 
   // Keeps the rows as they are now in `capture` until EndCapture, which returns them, or DropCapture. The capture must
   // not be used otherwise meanwhile.
-  void BeginCapture(RangeCapture* capture);
+  // With `since`, takes the changes out of it and keeps only the rows that they name; the range must follow it.
+  void BeginCapture(RangeCapture* capture, RangeChanges* since = nullptr);
   RowImages EndCapture(RangeCapture* capture);
   void DropCapture(RangeCapture* capture);
+
+  // Notes in `changes` each row that changes from now on, until Unfollow. It must not be used otherwise meanwhile.
+  void Follow(RangeChanges* changes);
+  void Unfollow(RangeChanges* changes);
+  // Takes the changes out of `changes` and returns the rows as they are now.
+  RowImages TakeChanges(RangeChanges* changes);
 
   // Adds rows of this range; the hashes ascend. `images`: RowLayout::image_words() words each. Returns the number of
   // rows added: fewer if one existed, which stays as it is, or if there is no memory.
@@ -106,8 +114,12 @@ class TableRange {
   // Creates the row, with undefined contents; nullptr if there is no memory. The index must not grow during a visit, so
   // there must be room in it.
   float* CreateLocked(uint64_t hash) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Lets the captures keep the row at that place, which is about to change.
+  // Lets the captures keep the row at that place, which is about to change or to be removed.
   void KeepLocked(uint64_t hash, uint32_t place) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Like KeepLocked, and tells the followers that the row changes.
+  void ChangeLocked(uint64_t hash, uint32_t place) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Removes a row, whose place is in the index no longer.
+  void RemoveLocked(uint64_t hash, uint32_t place) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const RowLayout layout_;
   std::atomic<uint64_t> next_order_{0};
@@ -118,6 +130,7 @@ class TableRange {
   RowSegments rows_ ABSL_GUARDED_BY(mutex_);
   // Captures that have not read this range yet.
   std::vector<RangeCapture*> captures_ ABSL_GUARDED_BY(mutex_);
+  std::vector<RangeChanges*> followers_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace ballast
