@@ -31,6 +31,8 @@ constexpr MethodRole kMethods[] = {
     {"ParameterService/SetValues", AccessRole::kWorker},
     {"ParameterService/PullRows", AccessRole::kReader},
     {"ParameterService/PushRows", AccessRole::kWorker},
+    {"ParameterService/WatchRows", AccessRole::kReader},
+    {"ParameterService/InspectRows", AccessRole::kReader},
     {"ParameterService/Pause", AccessRole::kWorker},
     {"ParameterService/ReportVersions", AccessRole::kWorker},
     // Uses part of the bytes in flight for as long as the call lasts.
