@@ -95,6 +95,16 @@ void PrintShard(std::ostream& out, const std::string& address, const v1::GetStat
   for (const v1::GetStatusResponse::Table& table : shard.tables()) {
     out << absl::StrFormat("  table     %s: %s rows, %s, %s steps\n", table.name(), FormatCount(table.rows()),
                            BytesText(table.bytes()), FormatCount(table.clock()));
+    if (table.waiting() + table.not_admitted() > 0) {
+      out << absl::StrFormat("            %s ids wait for admission, %s gradients not used\n",
+                             FormatCount(table.waiting()), FormatCount(table.not_admitted()));
+    }
+    const v1::EvictedRows& evicted = table.evicted();
+    if (evicted.expired() + evicted.over_budget() + evicted.small_norm() > 0) {
+      out << absl::StrFormat("            evicted: %s expired, %s over budget, %s of small norm; %s returned\n",
+                             FormatCount(evicted.expired()), FormatCount(evicted.over_budget()),
+                             FormatCount(evicted.small_norm()), FormatCount(evicted.returned()));
+    }
   }
   out << absl::StrFormat("  pushes    %s (%s duplicates)\n", FormatCount(shard.pushes()),
                          FormatCount(shard.duplicates()));
@@ -195,7 +205,14 @@ Json TablesJson(const v1::GetStatusResponse& shard) {
                       {"name", table.name()},
                       {"rows", table.rows()},
                       {"bytes", table.bytes()},
-                      {"clock", table.clock()}});
+                      {"clock", table.clock()},
+                      {"waiting", table.waiting()},
+                      {"not_admitted", table.not_admitted()},
+                      {"evicted",
+                       {{"expired", table.evicted().expired()},
+                        {"over_budget", table.evicted().over_budget()},
+                        {"small_norm", table.evicted().small_norm()},
+                        {"returned", table.evicted().returned()}}}});
   }
   return tables;
 }

@@ -49,7 +49,8 @@ class FakeShard : public v1::ParameterService::Service {
         "duplicates: 1 version: '0.1.0' max_staleness: 3 staleness { buckets: [2, 2] count: 4 sum: 2 } "
         "wait_microseconds { buckets: 3 count: 4 sum: 2500 max: 2500 } push_bytes: 3145728 pull_bytes: 12582912 "
         "bytes_in_flight_limit: 268435456 "
-        "tables { id: 9 name: 'users' rows: 1234567 bytes: 2097152 clock: 40 }",
+        "tables { id: 9 name: 'users' rows: 1234567 bytes: 2097152 clock: 40 waiting: 1200 not_admitted: 3 "
+        "evicted { expired: 1 over_budget: 2000 small_norm: 3 returned: 4 } }",
         response);
     return grpc::Status::OK;
   }
@@ -129,8 +130,11 @@ TEST_F(StatusCommandTest, ShowsJobMembersAndShard) {
   EXPECT_THAT(out_.str(), HasSubstr("  standby 0  in step "));
   EXPECT_THAT(out_.str(), HasSubstr("catching up: 512.0 MiB of 2.0 GiB sent, 19.0 MiB/s; 3.0 MiB behind\n"));
   EXPECT_THAT(out_.str(), HasSubstr("host, process 77\n"));
-  EXPECT_THAT(out_.str(), HasSubstr("  holds     6 tensors in 7 slices, 3.0 MiB\n"
-                                    "  table     users: 1,234,567 rows, 2.0 MiB, 40 steps\n"));
+  EXPECT_THAT(out_.str(),
+              HasSubstr("  holds     6 tensors in 7 slices, 3.0 MiB\n"
+                        "  table     users: 1,234,567 rows, 2.0 MiB, 40 steps\n"
+                        "            1,200 ids wait for admission, 3 gradients not used\n"
+                        "            evicted: 1 expired, 2,000 over budget, 3 of small norm; 4 returned\n"));
   EXPECT_THAT(out_.str(), HasSubstr("  pushes    12,345 (1 duplicates)\n"));
 }
 
@@ -179,6 +183,8 @@ TEST_F(StatusCommandTest, PrintsOneJsonObject) {
   EXPECT_EQ(json["shard"]["tables"][0]["rows"], 1234567);
   EXPECT_EQ(json["shard"]["tables"][0]["bytes"], 2 << 20);
   EXPECT_EQ(json["shard"]["tables"][0]["clock"], 40);
+  EXPECT_EQ(json["shard"]["tables"][0]["waiting"], 1200);
+  EXPECT_EQ(json["shard"]["tables"][0]["evicted"]["over_budget"], 2000);
   EXPECT_EQ(json["shard"]["staleness"]["mean"], 0.5);
   EXPECT_EQ(json["shard"]["wait_microseconds"]["max"], 2500);
   EXPECT_EQ(json["shard"]["push_bytes"], 3 << 20);

@@ -161,6 +161,8 @@ void Client::Operation::AddRowsLocked(const ShardReply& reply) {
   result.kept += reply.rows.kept();
   result.dropped += reply.rows.dropped();
   result.orphaned += reply.rows.orphaned();
+  result.not_admitted += reply.rows.not_admitted();
+  result.evicted += reply.rows.evicted();
   result.max_staleness = std::max(result.max_staleness, reply.rows.max_staleness());
   result.duplicate = result.duplicate || reply.rows.duplicate();
   result.bytes_sent += reply.bytes_sent;

@@ -92,7 +92,7 @@ class RowsBehindMap : public RowStore {
       for (size_t i = 0; i < count; ++i) {
         float* row = FindOrCreate(push.hashes[begin + i]);
         RowState& state = layout_.State(row);
-        state.last_step = push.step;
+        state.last_step = push.time.now;
         updates[i] = {row, push.gradients + (begin + i) * layout_.dim(), ++state.version, push.learning_rate};
       }
       push.optimizer->Apply(layout_.dim(), push.gradient_scale, absl::MakeConstSpan(updates, count));

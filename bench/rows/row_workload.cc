@@ -44,8 +44,8 @@ double RowWorkload::Pull(RowStore& store, absl::Span<const uint64_t> hashes) {
 }
 
 double RowWorkload::Push(RowStore& store, absl::Span<const uint64_t> hashes) {
-  const BatchPush push = {hashes,  gradients_.data(), {},       1, kLearningRate, /*scale_by_staleness=*/false,
-                          ++step_, optimizer_.get(),  &initial_};
+  const BatchPush push = {hashes,    gradients_.data(), {},       1, kLearningRate, /*scale_by_staleness=*/false,
+                          {++step_}, optimizer_.get(),  &initial_};
   return Time([&] { store.Push(push); });
 }
 

@@ -15,8 +15,8 @@ struct RowPull {
   absl::Span<const uint64_t> ids;
   // [ids, dim], row-major.
   absl::Span<float> values;
-  // The values of a row that does not exist.
-  v1::RowQuery::Missing missing = v1::RowQuery::MISSING_INITIAL;
+  // The values of a row that does not exist; by default initial ones, or zeros in a table with admission.
+  v1::RowQuery::Missing missing = v1::RowQuery::MISSING_UNSPECIFIED;
   // Each row's updates so far, for RowPush. One per id, or empty if the caller does not need them.
   absl::Span<uint32_t> versions;
   // 1 for a row that exists, otherwise 0. One per id, or empty if the caller does not need them.
@@ -24,7 +24,7 @@ struct RowPull {
 };
 
 // Gradients of rows of one table in the caller's memory, which belongs to the client from the call until its future is
-// ready. Ids may be in any order; the gradients of a repeated id are added in their order.
+// ready. Ids may be in any order; the gradients of a repeated id are added in their order, and each is a use.
 struct RowPush {
   uint32_t table_id = 0;
   absl::Span<const uint64_t> ids;
@@ -32,6 +32,9 @@ struct RowPush {
   absl::Span<const float> gradients;
   // Versions that RowPull returned, one per id; of a repeated id the oldest counts. If empty, staleness is not counted.
   absl::Span<const uint32_t> versions;
+  // The number of times that the batch used each id, for a caller that has added gradients itself; empty: once, and as
+  // often as an id is repeated.
+  absl::Span<const uint16_t> uses = {};
 };
 
 // Result of a call for rows. A pull sets only the bytes and the retries.
@@ -41,6 +44,9 @@ struct RowsResult {
   uint64_t applied = 0;
   uint64_t created = 0;
   uint64_t orphaned = 0;
+  // Rows that did not begin, because their ids are not admitted yet, and rows that were evicted meanwhile.
+  uint64_t not_admitted = 0;
+  uint64_t evicted = 0;
   // Policy sync: rows whose gradients wait for their step, and rows whose step is over.
   uint64_t kept = 0;
   uint64_t dropped = 0;

@@ -94,6 +94,22 @@ std::string Versions(const RowRun& run) {
   return bytes;
 }
 
+// Returns the uses of each of the run's rows, 2 bytes each; empty if each was used once.
+std::string Uses(const RowRun& run) {
+  const absl::Span<const uint16_t> uses = run.table->push.uses;
+  std::string bytes(run.size() * sizeof(uint16_t), '\0');
+  char* out = bytes.data();
+  bool repeated = false;
+  for (size_t row = run.begin; row < run.end; ++row, out += sizeof(uint16_t)) {
+    uint32_t sum = 0;
+    for (const RowOrder::Place& place : run.table->order[row]) sum += uses.empty() ? 1 : uses[place.position];
+    const uint16_t sent = static_cast<uint16_t>(std::min<uint32_t>(sum, UINT16_MAX));
+    repeated |= sent != 1;
+    std::memcpy(out, &sent, sizeof(sent));
+  }
+  return repeated ? bytes : "";
+}
+
 // Returns an opened payload. INTERNAL if the item is not the response to the run.
 absl::StatusOr<std::unique_ptr<PayloadDecoder>> Open(const ItemWithPayload<v1::RowValues>& got, const RowRun& run) {
   const TableRows& want = *run.table;
@@ -142,8 +158,10 @@ v1::Encoding RowEncoding(v1::Encoding encoding) {
 }
 
 uint64_t TableRows::RowBytes() const {
-  constexpr uint64_t kIdBytes = sizeof(uint64_t), kVersionBytes = sizeof(uint32_t);
-  if (!push.ids.empty()) return kIdBytes + PayloadBytes() + (push.versions.empty() ? 0 : kVersionBytes);
+  constexpr uint64_t kIdBytes = sizeof(uint64_t), kVersionBytes = sizeof(uint32_t), kUsesBytes = sizeof(uint16_t);
+  if (!push.ids.empty()) {
+    return kIdBytes + PayloadBytes() + (push.versions.empty() ? 0 : kVersionBytes) + (counts_uses ? kUsesBytes : 0);
+  }
   // A bit tells that the row exists.
   return std::max(kIdBytes, PayloadBytes() + (pull.versions.empty() ? 0 : kVersionBytes) + 1);
 }
@@ -168,9 +186,10 @@ absl::StatusOr<std::shared_ptr<const TableRows>> OrderRows(const v1::TableSpec& 
   absl::Status status = CheckCount(spec, push.ids.size());
   status.Update(CheckSize(spec, "gradients", push.gradients.size(), push.ids.size() * spec.dim()));
   if (!push.versions.empty()) status.Update(CheckSize(spec, "versions", push.versions.size(), push.ids.size()));
+  if (!push.uses.empty()) status.Update(CheckSize(spec, "uses", push.uses.size(), push.ids.size()));
   if (!status.ok()) return status;
-  return std::make_shared<const TableRows>(
-      TableRows{spec.id(), spec.dim(), RowEncoding(encoding), {}, push, RowOrder(spec.id(), push.ids)});
+  return std::make_shared<const TableRows>(TableRows{
+      spec.id(), spec.dim(), RowEncoding(encoding), {}, push, RowOrder(spec.id(), push.ids), CountsUses(spec)});
 }
 
 void SplitByShard(const PlacedTable& placed, std::shared_ptr<const TableRows> rows,
@@ -215,6 +234,7 @@ RowPayload EncodeRun(const RowRun& run) {
   payload.item.set_table_id(rows.table_id);
   payload.item.set_ids(Ids(run, rows.push.ids));
   if (!rows.push.versions.empty()) payload.item.set_versions(Versions(run));
+  if (rows.counts_uses) payload.item.set_uses(Uses(run));
   payload.item.set_encoding(rows.encoding);
   payload.bytes = grpc::Slice(run.size() * rows.PayloadBytes());
   // The cast is safe, because the slice is not shared yet.

@@ -33,6 +33,8 @@ struct TableRows {
   RowPull pull;
   RowPush push;
   RowOrder order;
+  // The table counts uses, so a push has them.
+  bool counts_uses = false;
 
   // Upper bound for a row in a message, in either direction.
   uint64_t RowBytes() const;

@@ -104,6 +104,25 @@ TEST_F(RowMessageTest, SendsOnlyEncodingsWithoutBlocks) {
   EXPECT_EQ(RowEncoding(v1::ENCODING_SIGN), v1::ENCODING_FP32);
 }
 
+TEST(EncodeRunTest, SendsTheUsesOfRepeatedIdsToATableThatCountsThem) {
+  v1::TableSpec spec = SgdTable(1, "ids", 1);
+  const std::vector<uint64_t> ids = {7, 7, 7}, once = {7};
+  const std::vector<float> gradients = {1, 2, 3};
+  const std::vector<uint16_t> uses = {2, 3, 4};
+  const auto encode = [&](const RowPush& push) {
+    const auto rows = OrderRows(spec, push, v1::ENCODING_FP32);
+    return EncodeRun({*rows, 0, 1}).item.uses();
+  };
+  const absl::Span<const float> one = absl::MakeConstSpan(gradients).first(1);
+  EXPECT_EQ(encode({1, ids, gradients}), "");
+  spec.mutable_admission()->set_min_uses(2);
+  EXPECT_EQ(encode({1, ids, gradients}), std::string("\x03\x00", 2));
+  EXPECT_EQ(encode({1, ids, gradients, {}, uses}), std::string("\x09\x00", 2));
+  EXPECT_EQ(encode({1, once, one}), "") << "one use each needs no bytes";
+  EXPECT_EQ(OrderRows(spec, RowPush{1, once, one, {}, uses}, v1::ENCODING_FP32).status().message(),
+            "table \"ids\": uses: got 3 elements, want 1");
+}
+
 // The response to a pull of row 7, into values_, versions_ and present_.
 class DecodeRowsTest : public testing::Test {
  protected:

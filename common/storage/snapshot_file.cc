@@ -127,7 +127,8 @@ absl::StatusOr<SnapshotParser::Kind> SnapshotParser::TakeHeldRows(internal::v1::
     return absl::DataLossError(absl::StrCat("record ", read_, " is a gradient of rows without a table"));
   }
   const uint64_t rows = about.rows(), bytes = behind.size();
-  const uint64_t gradient_bytes = rows > bytes / sizeof(uint64_t) ? bytes : bytes - rows * sizeof(uint64_t);
+  const uint64_t row_bytes = sizeof(uint64_t) + (about.uses() ? sizeof(uint16_t) : 0);
+  const uint64_t gradient_bytes = rows > bytes / row_bytes ? bytes : bytes - rows * row_bytes;
   const bool fits = rows == 0 ? bytes == 0 : gradient_bytes < bytes && gradient_bytes % (rows * sizeof(float)) == 0;
   if (!fits) {
     return absl::DataLossError(absl::StrCat("record ", read_, ": got ", bytes,
@@ -139,6 +140,10 @@ absl::StatusOr<SnapshotParser::Kind> SnapshotParser::TakeHeldRows(internal::v1::
   if (rows > 0) {
     std::memcpy(held.hashes.data(), behind.data(), rows * sizeof(uint64_t));
     std::memcpy(held.gradients.data(), behind.data() + rows * sizeof(uint64_t), gradient_bytes);
+    if (about.uses()) {
+      held.uses.resize(rows);
+      std::memcpy(held.uses.data(), behind.data() + bytes - rows * sizeof(uint16_t), rows * sizeof(uint16_t));
+    }
   }
   held.about = std::move(about);
   if (--wanted_ > 0) return Kind::kUnfinished;
@@ -152,15 +157,28 @@ absl::StatusOr<SnapshotParser::Kind> SnapshotParser::TakeRows(internal::v1::Rows
         absl::StrCat("record ", read_, " has rows of table ", about.table_id(), ", which is not the table before it"));
   }
   const uint64_t rows = about.rows(), row_bytes = about.row_bytes();
+  uint64_t uses_bytes = 0;
+  for (uint32_t bytes : about.admission_bytes()) uses_bytes += bytes;
   // Compared in this order so that the product cannot overflow: all factors are bounded by the bytes present.
-  if (rows > behind.size() || row_bytes > behind.size() || rows * (sizeof(uint64_t) + row_bytes) != behind.size()) {
+  if (rows > behind.size() || row_bytes > behind.size() || uses_bytes > behind.size() ||
+      rows * (sizeof(uint64_t) + row_bytes) != behind.size() - uses_bytes) {
     return absl::DataLossError(absl::StrCat("record ", read_, ": got ", behind.size(), " bytes after it, want ", rows,
-                                            " rows of ", sizeof(uint64_t) + row_bytes, " bytes"));
+                                            " rows of ", sizeof(uint64_t) + row_bytes, " bytes and ", uses_bytes,
+                                            " bytes of uses"));
+  }
+  if (!about.admission_bytes().empty() && about.admission_bytes_size() != static_cast<int64_t>(about.ranges())) {
+    return absl::DataLossError(absl::StrCat("record ", read_, ": got uses of ", about.admission_bytes_size(),
+                                            " ranges, want those of ", about.ranges()));
   }
   SnapshotRows taken;
   taken.hashes.resize(rows);
   if (rows > 0) std::memcpy(taken.hashes.data(), behind.data(), rows * sizeof(uint64_t));
-  taken.images = std::string(behind.substr(rows * sizeof(uint64_t)));
+  taken.images = std::string(behind.substr(rows * sizeof(uint64_t), rows * row_bytes));
+  absl::string_view uses = behind.substr(behind.size() - uses_bytes);
+  for (uint32_t bytes : about.admission_bytes()) {
+    taken.uses.emplace_back(uses.substr(0, bytes));
+    uses.remove_prefix(bytes);
+  }
   taken.about = std::move(about);
   part_ = std::move(taken);
   return Kind::kPart;

@@ -41,6 +41,8 @@ struct SnapshotRows {
   std::vector<uint64_t> hashes;
   // about.row_bytes() each.
   std::string images;
+  // For each range that ends, what is known of uses; none if they are not counted.
+  std::vector<std::string> uses;
 };
 
 // A table of a snapshot, without its rows, and the gradients that it buffers.
@@ -50,6 +52,8 @@ struct SnapshotTable {
     std::vector<uint64_t> hashes;
     // The elements of each row, in the order of the hashes.
     std::vector<float> gradients;
+    // Uses of each; empty: 1.
+    std::vector<uint16_t> uses;
   };
   internal::v1::TableState state;
   std::vector<Held> held;

@@ -20,6 +20,9 @@ absl::Status ValidateTableSpec(const v1::TableSpec& spec);
 // Returns the spec's range_bits, or their default; the spec must be valid.
 uint32_t RangeBits(const v1::TableSpec& spec);
 
+// Returns true if it matters how often a push used an id.
+bool CountsUses(const v1::TableSpec& spec);
+
 // Returns the number of the table's ranges, 2^RangeBits.
 inline uint32_t RangeCount(const v1::TableSpec& spec) { return uint32_t{1} << RangeBits(spec); }
 

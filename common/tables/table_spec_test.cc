@@ -69,5 +69,42 @@ TEST(TableSpecTest, HasARangeForEachPatternOfItsBits) {
   EXPECT_EQ(RangeCount(spec), 64);
 }
 
+TEST(TableSpecTest, RefusesAdmissionThatCannotBe) {
+  v1::TableSpec spec = SgdTable(1, "ids", 16);
+  spec.mutable_admission()->set_probability(1.5f);
+  EXPECT_EQ(ValidateTableSpec(spec).message(), "table \"ids\": admission.probability: got 1.5, want 0 to 1");
+  spec.mutable_admission()->set_probability(0.5f);
+  EXPECT_TRUE(ValidateTableSpec(spec).ok());
+  spec.mutable_admission()->set_sketch(true);
+  EXPECT_EQ(ValidateTableSpec(spec).message(), "table \"ids\": admission.min_uses: got 0, want 2 to 15 with sketch");
+  spec.mutable_admission()->set_min_uses(15);
+  EXPECT_TRUE(ValidateTableSpec(spec).ok());
+  spec.mutable_admission()->set_min_uses(16);
+  EXPECT_FALSE(ValidateTableSpec(spec).ok());
+  spec.mutable_admission()->set_sketch(false);
+  EXPECT_TRUE(ValidateTableSpec(spec).ok());
+}
+
+TEST(TableSpecTest, RefusesEvictionThatCannotBe) {
+  v1::TableSpec spec = SgdTable(1, "ids", 16);
+  spec.mutable_eviction()->set_max_rows(4095);
+  EXPECT_EQ(ValidateTableSpec(spec).message(),
+            "table \"ids\": eviction.max_rows: got 4095, want at least 4096, one row for each of the table's ranges; "
+            "range_bits sets their number");
+  spec.mutable_eviction()->set_max_rows(4096);
+  spec.mutable_eviction()->set_half_life_steps(100);
+  spec.mutable_eviction()->set_min_norm(0.1f);
+  EXPECT_TRUE(ValidateTableSpec(spec).ok());
+  spec.mutable_eviction()->set_half_life_steps(-1);
+  EXPECT_FALSE(ValidateTableSpec(spec).ok());
+  spec.mutable_eviction()->set_half_life_steps(std::numeric_limits<float>::quiet_NaN());
+  EXPECT_FALSE(ValidateTableSpec(spec).ok());
+  spec.mutable_eviction()->set_half_life_steps(100);
+  spec.mutable_eviction()->clear_max_rows();
+  EXPECT_EQ(ValidateTableSpec(spec).message(),
+            "table \"ids\": eviction.half_life_steps: got 100 without max_rows; it orders the rows that max_rows "
+            "evicts");
+}
+
 }  // namespace
 }  // namespace ballast

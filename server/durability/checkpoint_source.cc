@@ -205,7 +205,12 @@ void Loading::TakeState(const internal::v1::TableState& state) {
   const auto wanted = tables_.find(state.table_id());
   if (wanted == tables_.end()) return;
   Table::State& furthest = wanted->second.state;
-  furthest.clock = std::max<uint64_t>(furthest.clock, state.clock());
+  if (state.clock() < furthest.clock) return;
+  furthest.clock = state.clock();
+  furthest.ticks.clear();
+  for (const internal::v1::TableState::Tick& tick : state.ticks()) {
+    furthest.ticks.push_back({tick.unix_seconds(), tick.clock()});
+  }
 }
 
 absl::Status Loading::TakeRows(const SnapshotRows& rows) {
@@ -225,6 +230,14 @@ absl::Status Loading::TakeRows(const SnapshotRows& rows) {
   wanted.ranges += end > begin ? end - begin : 0;
   const size_t first = first_of(own.first()), count = first_of(own_end) - first;
   const size_t row_bytes = rows.about.row_bytes();
+  for (size_t i = 0; i < rows.uses.size(); ++i) {
+    const uint64_t range = uint64_t{rows.about.range()} + i;
+    if (range < own.first() || range >= own_end) continue;
+    const absl::string_view uses = rows.uses[i];
+    if (absl::Status status = wanted.table->RestoreUses(range, 1, {&uses, 1}); !status.ok()) {
+      return Damaged(status.message());
+    }
+  }
   const absl::Status restored =
       wanted.table->Restore(absl::MakeConstSpan(rows.hashes).subspan(first, count),
                             absl::string_view(rows.images).substr(first * row_bytes, count * row_bytes));

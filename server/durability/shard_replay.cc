@@ -64,6 +64,7 @@ std::vector<RowGradientsView> ViewRows(const internal::v1::LoggedRows& rows, abs
     view.ids = take(table.rows() * sizeof(uint64_t));
     view.unordered = table.unordered();
     view.versions = take(table.versions() ? table.rows() * sizeof(uint32_t) : 0);
+    view.uses = take(table.uses() ? table.rows() * sizeof(uint16_t) : 0);
     view.encoding = table.encoding();
     pieces.push_back(take(table.bytes()));
     view.payload = {&pieces.back(), pieces.back().empty() ? size_t{0} : size_t{1}};

@@ -93,6 +93,13 @@ internal::v1::TableState MakeState(const ShardState::TableEntry& table) {
     }
     state.set_held_rows(table.state.step->messages.size());
   }
+  for (const TableTicks::Tick& tick : table.state.ticks) {
+    internal::v1::TableState::Tick* const to = state.add_ticks();
+    to->set_unix_seconds(tick.unix_seconds);
+    to->set_clock(tick.clock);
+  }
+  *state.mutable_evicted() = table.state.evicted;
+  state.set_not_admitted(table.state.not_admitted);
   return state;
 }
 
@@ -135,9 +142,10 @@ absl::Status VisitTableState(
     about.set_sequence(rows.sequence);
     about.set_examples(rows.examples);
     about.set_rows(rows.hashes.size());
+    about.set_uses(!rows.uses.empty());
     const absl::string_view gradients(reinterpret_cast<const char*>(rows.gradients.values().data()),
                                       rows.gradients.size() * sizeof(float));
-    absl::Status status = take(FrameHeldRows(std::move(about)), {Bytes(rows.hashes), gradients});
+    absl::Status status = take(FrameHeldRows(std::move(about)), {Bytes(rows.hashes), gradients, Bytes(rows.uses)});
     if (!status.ok()) return status;
   }
   return absl::OkStatus();
@@ -162,7 +170,12 @@ absl::Status VisitRows(
   about.set_ranges(piece.ranges);
   about.set_rows(piece.rows.hashes.size());
   about.set_row_bytes(table.rows->row_bytes());
-  return take(FrameRows(std::move(about)), {Bytes(piece.rows.hashes), Bytes(piece.rows.words)});
+  std::vector<absl::string_view> behind = {Bytes(piece.rows.hashes), Bytes(piece.rows.words)};
+  for (const std::string& uses : piece.uses) {
+    about.add_admission_bytes(uses.size());
+    behind.push_back(uses);
+  }
+  return take(FrameRows(std::move(about)), behind);
 }
 
 absl::Status WriteSnapshot(FileSystem* files, const std::string& path, const SnapshotPlace& place,
@@ -262,6 +275,11 @@ Table::State ToTableState(SnapshotTable table) {
   Table::State to;
   to.clock = state.clock();
   if (state.has_schedule_position()) to.position = state.schedule_position();
+  for (const internal::v1::TableState::Tick& tick : state.ticks()) {
+    to.ticks.push_back({tick.unix_seconds(), tick.clock()});
+  }
+  to.evicted = state.evicted();
+  to.not_admitted = state.not_admitted();
   for (const internal::v1::TableState::OpenStep& open : state.open_steps()) {
     to.open_steps.push_back({open.worker(), open.incarnation(), open.step(), open.received(), open.expected()});
   }
@@ -275,7 +293,7 @@ Table::State ToTableState(SnapshotTable table) {
   for (SnapshotTable::Held& held : table.held) {
     const internal::v1::HeldRows& about = held.about;
     step.messages.push_back({about.worker(), about.incarnation(), about.sequence(), about.examples(),
-                             std::move(held.hashes), ToBuffer(held.gradients)});
+                             std::move(held.hashes), ToBuffer(held.gradients), std::move(held.uses)});
   }
   return to;
 }
@@ -288,8 +306,9 @@ absl::Status AddPart(SnapshotPart part, uint64_t captured_at, ShardBuilder& buil
   }
   const auto* const rows = std::get_if<SnapshotRows>(&part);
   if (rows == nullptr) return absl::OkStatus();
-  return builder.tables().AddRows(rows->about.table_id(), rows->about.range(), rows->about.ranges(), rows->hashes,
-                                  rows->images, captured_at);
+  const std::vector<absl::string_view> uses(rows->uses.begin(), rows->uses.end());
+  const CapturedRows captured{rows->about.range(), rows->about.ranges(), rows->hashes, rows->images, uses};
+  return builder.tables().AddRows(rows->about.table_id(), captured, captured_at);
 }
 
 SnapshotThread::SnapshotThread(Options options) : options_(std::move(options)), thread_([this] { Run(); }) {}

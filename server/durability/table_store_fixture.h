@@ -17,11 +17,17 @@ namespace ballast {
 
 constexpr uint32_t kTable = 100000;
 
-// The ranges of a table of three weights per row that one of the shards owns.
-inline OwnedTable PartOf(uint32_t shard, uint32_t shards) {
-  OwnedTable table{SgdTable(kTable, "rows", 3), {}};
-  table.spec.mutable_optimizer()->mutable_adam()->set_learning_rate(0.1f);
-  table.spec.mutable_initializer()->mutable_normal()->set_stddev(1);
+// A table of three weights per row.
+inline v1::TableSpec StoredTable() {
+  v1::TableSpec spec = SgdTable(kTable, "rows", 3);
+  spec.mutable_optimizer()->mutable_adam()->set_learning_rate(0.1f);
+  spec.mutable_initializer()->mutable_normal()->set_stddev(1);
+  return spec;
+}
+
+// The ranges of a table that one of the shards owns.
+inline OwnedTable PartOf(uint32_t shard, uint32_t shards, const v1::TableSpec& spec = StoredTable()) {
+  OwnedTable table{spec, {}};
   const v1::PlacedTable part = PartOfShard(SpreadRanges(table.spec, shards), shard);
   table.spans.assign(part.spans().begin(), part.spans().end());
   return table;

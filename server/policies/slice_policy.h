@@ -25,6 +25,8 @@ struct PushTicket {
   uint32_t examples = 0;
   // A policy that accepts a gradient passes it to the weights before the update.
   std::optional<double> schedule_position;
+  // When a push of rows came; 0: not known.
+  uint64_t unix_seconds = 0;
 };
 
 // A pull's step and worker; readers have no worker.

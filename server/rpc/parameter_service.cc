@@ -28,6 +28,7 @@ ParameterServiceAdapter::ParameterServiceAdapter(uint32_t rank, ParameterShard* 
   MarkMethodCallback(index("DeclareTensors"), ParsingHandler(this, &Self::DeclareTensors));
   MarkMethodCallback(index("Pause"), ParsingHandler(this, &Self::Pause));
   MarkMethodCallback(index("ReportVersions"), ParsingHandler(this, &Self::ReportVersions));
+  MarkMethodCallback(index("InspectRows"), ParsingHandler(this, &Self::InspectRows));
   MarkMethodCallback(index("ShareMemory"), ParsingHandler(this, &Self::ShareMemory));
   MarkMethodCallback(index("GetStatus"), ParsingHandler(this, &Self::GetStatus));
 }
@@ -131,6 +132,18 @@ grpc::ServerUnaryReactor* ParameterServiceAdapter::ReportVersions(grpc::Callback
   });
 }
 
+grpc::ServerUnaryReactor* ParameterServiceAdapter::InspectRows(grpc::CallbackServerContext* context,
+                                                               const v1::InspectRowsRequest* request,
+                                                               v1::InspectRowsResponse* response) {
+  if (absl::Status may = Check(*context, "ParameterService/InspectRows", request->job()); !may.ok())
+    return Answer(context, may);
+  return AnswerLater(context, executors_.declarations, *request, [this, request, response] {
+    absl::StatusOr<v1::InspectRowsResponse> inspected = shard_->InspectRows(*request);
+    if (inspected.ok()) *response = *std::move(inspected);
+    return inspected.status();
+  });
+}
+
 grpc::ServerWriteReactor<v1::ShareMemoryResponse>* ParameterServiceAdapter::ShareMemory(
     grpc::CallbackServerContext* context, const v1::ShareMemoryRequest* request) {
   const absl::Status may = Check(*context, "ParameterService/ShareMemory", request->job());
@@ -185,6 +198,9 @@ grpc::ServerUnaryReactor* ParameterServiceAdapter::GetStatus(grpc::CallbackServe
     to->set_rows(table.rows);
     to->set_bytes(table.bytes);
     to->set_clock(table.clock);
+    *to->mutable_evicted() = table.evicted;
+    to->set_waiting(table.waiting);
+    to->set_not_admitted(table.not_admitted);
   }
   response->set_durability(status.job.durability.mode());
   response->set_snapshots(status.snapshots);

@@ -16,8 +16,10 @@ using ControlledParameterService = v1::ParameterService::WithCallbackMethod_Decl
         v1::ParameterService::WithGenericMethod_PushPull<v1::ParameterService::WithGenericMethod_SetValues<
             v1::ParameterService::WithGenericMethod_PullRows<v1::ParameterService::WithGenericMethod_PushRows<
                 v1::ParameterService::WithCallbackMethod_Pause<v1::ParameterService::WithCallbackMethod_ReportVersions<
-                    v1::ParameterService::WithCallbackMethod_ShareMemory<
-                        v1::ParameterService::WithCallbackMethod_GetStatus<v1::ParameterService::Service>>>>>>>>>>>;
+                    v1::ParameterService::WithCallbackMethod_InspectRows<
+                        v1::ParameterService::WithCallbackMethod_ShareMemory<
+                            v1::ParameterService::WithCallbackMethod_GetStatus<
+                                v1::ParameterService::Service>>>>>>>>>>>>;
 
 // Decodes the calls of ballast.v1.ParameterService that carry no payload, calls the shard, and encodes its responses.
 // Owns no state. Thread safety: all methods may be called from any thread.
@@ -43,6 +45,8 @@ class ParameterServiceAdapter : public ControlledParameterService {
                                            v1::ReportVersionsResponse* response) override;
   grpc::ServerUnaryReactor* Pause(grpc::CallbackServerContext* context, const v1::PauseRequest* request,
                                   v1::PauseResponse* response) override;
+  grpc::ServerUnaryReactor* InspectRows(grpc::CallbackServerContext* context, const v1::InspectRowsRequest* request,
+                                        v1::InspectRowsResponse* response) override;
   grpc::ServerWriteReactor<v1::ShareMemoryResponse>* ShareMemory(grpc::CallbackServerContext* context,
                                                                  const v1::ShareMemoryRequest* request) override;
   grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context, const v1::GetStatusRequest* request,
@@ -71,8 +75,10 @@ using StatusOnlyParameterService = v1::ParameterService::WithGenericMethod_Decla
         v1::ParameterService::WithGenericMethod_PushPull<v1::ParameterService::WithGenericMethod_SetValues<
             v1::ParameterService::WithGenericMethod_PullRows<v1::ParameterService::WithGenericMethod_PushRows<
                 v1::ParameterService::WithGenericMethod_Pause<v1::ParameterService::WithGenericMethod_ReportVersions<
-                    v1::ParameterService::WithGenericMethod_ShareMemory<
-                        v1::ParameterService::WithCallbackMethod_GetStatus<v1::ParameterService::Service>>>>>>>>>>>;
+                    v1::ParameterService::WithGenericMethod_InspectRows<
+                        v1::ParameterService::WithGenericMethod_ShareMemory<
+                            v1::ParameterService::WithCallbackMethod_GetStatus<
+                                v1::ParameterService::Service>>>>>>>>>>>>;
 
 // Serves GetStatus, the only call of ballast.v1.ParameterService that a control port accepts. All others go to the
 // port's generic service, UnknownMethods. Thread safety: all methods may be called from any thread.

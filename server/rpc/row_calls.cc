@@ -104,7 +104,8 @@ void DataPlane::Call::PushRows() {
   std::vector<RowGradientsView> views;
   uint64_t payload = 0;
   for (const auto& [item, pieces] : message->items) {
-    views.push_back({item.table_id(), item.ids(), item.unordered(), item.versions(), item.encoding(), pieces});
+    views.push_back(
+        {item.table_id(), item.ids(), item.unordered(), item.versions(), item.encoding(), pieces, item.uses()});
     payload += PayloadBytes(pieces);
   }
   // Decoded gradients take up to twice their payload; the request's reservation covers the message alone.
@@ -123,6 +124,8 @@ void DataPlane::Call::PushRows() {
   to.set_kept(outcome->buffered);
   to.set_dropped(outcome->dropped);
   to.set_orphaned(outcome->orphaned);
+  to.set_not_admitted(outcome->not_admitted);
+  to.set_evicted(outcome->evicted);
   to.set_max_staleness(outcome->max_staleness);
   to.set_duplicate(outcome->duplicate);
   plane_->shard_->AwaitDurable(*outcome, Ending(EncodeMessage(answer)));
@@ -170,8 +173,8 @@ void DataPlane::Call::AnswerWithRows(const v1::PullRowsRequest& request, absl::S
   PayloadMessageWriter writer((v1::PullRowsResponse()));
   for (int i = 0; i < request.queries_size(); ++i) {
     const v1::RowQuery& query = request.queries(i);
-    absl::StatusOr<PulledRows> rows = plane_->shard_->PullRows(request.job(), query.table_id(), orders[i],
-                                                               query.missing() == v1::RowQuery::MISSING_ZERO);
+    absl::StatusOr<PulledRows> rows =
+        plane_->shard_->PullRows(request.job(), query.table_id(), orders[i], query.missing());
     if (!rows.ok()) return End(rows.status());
     v1::RowValues values;
     values.set_table_id(query.table_id());

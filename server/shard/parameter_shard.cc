@@ -5,7 +5,9 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
+#include "common/job/limits.h"
 #include "common/status/error_reason.h"
+#include "common/tables/table_spec.h"
 #include "server/shard/shard_record.h"
 
 namespace ballast {
@@ -151,14 +153,15 @@ absl::StatusOr<PushOutcome> ParameterShard::Push(absl::string_view job, const Pu
   return outcome;
 }
 
-absl::StatusOr<PushOutcome> ParameterShard::PushRows(absl::string_view job, const PushTicket& push,
-                                                     uint32_t messages_of_step,
+absl::StatusOr<PushOutcome> ParameterShard::PushRows(absl::string_view job, PushTicket push, uint32_t messages_of_step,
                                                      absl::Span<const RowGradientsView> gradients) {
   const absl::StatusOr<bool> accept_non_finite = job_.CheckTicket(job, push);
   if (!accept_non_finite.ok()) return accept_non_finite.status();
   const absl::StatusOr<ChangeSource> source = job_.FindSource(job, push.worker, push.incarnation);
   if (!source.ok()) return source.status();
   absl::ReaderMutexLock same_tables(&adding_tables_);
+  // A push that is replayed has the time at which it came.
+  if (push.unix_seconds == 0 && tables_.NeedTime()) push.unix_seconds = absl::ToUnixSeconds(clock_->Now());
   absl::StatusOr<CheckedRows> checked = tables_.CheckPush(push, messages_of_step, gradients, *accept_non_finite);
   if (!checked.ok()) return checked.status();
   std::vector<CheckedRows::Part>& parts = checked->parts;
@@ -192,6 +195,8 @@ absl::StatusOr<PushOutcome> ParameterShard::PushRows(absl::string_view job, cons
           sum.applied += pushed.applied;
           sum.created += pushed.created;
           sum.orphaned += pushed.orphaned;
+          sum.not_admitted += pushed.not_admitted;
+          sum.evicted += pushed.evicted();
           sum.max_staleness = std::max<uint64_t>(sum.max_staleness, pushed.max_staleness);
           if (i <= last) sum.learning_rate = parts[i].turn.learning_rate;
         }
@@ -213,14 +218,33 @@ absl::StatusOr<uint32_t> ParameterShard::RowElements(absl::string_view job, uint
 }
 
 absl::StatusOr<PulledRows> ParameterShard::PullRows(absl::string_view job, uint32_t table_id, const MessageRows& order,
-                                                    bool zero_missing) {
+                                                    v1::RowQuery::Missing missing) {
   if (absl::Status status = job_.CheckName(job); !status.ok()) return status;
   const absl::StatusOr<Table*> table = tables_.Find(table_id);
   if (!table.ok()) return table.status();
   if (absl::Status status = (*table)->CheckOwned(order.hashes()); !status.ok()) {
     return Annotate(status, absl::StrCat("shard ", options_.rank));
   }
-  return (*table)->Pull(order, zero_missing);
+  return (*table)->Pull(order, missing);
+}
+
+absl::StatusOr<v1::InspectRowsResponse> ParameterShard::InspectRows(const v1::InspectRowsRequest& request) const {
+  if (absl::Status status = job_.CheckName(request.job()); !status.ok()) return status;
+  const absl::StatusOr<Table*> table = tables_.Find(request.table_id());
+  if (!table.ok()) return table.status();
+  absl::Status status = CheckLimits(request, "");
+  const uint32_t ranges = RangeCount((*table)->spec());
+  if (status.ok() &&
+      (request.count() == 0 || request.first() >= ranges || request.count() > ranges - request.first())) {
+    status = absl::InvalidArgumentError(absl::StrCat("got ", request.count(), " ranges from ", request.first(),
+                                                     ", want at least one of the table's ", ranges));
+  }
+  if (!status.ok()) {
+    return Annotate(WithReason(v1::ERROR_REASON_INVALID_REQUEST, status), absl::StrCat("shard ", options_.rank));
+  }
+  v1::InspectRowsResponse response;
+  (*table)->Inspect(request.first(), request.count(), request.top(), response);
+  return response;
 }
 
 absl::StatusOr<SetOutcome> ParameterShard::TakeValues(absl::Span<const ValueView> values,
@@ -450,8 +474,9 @@ absl::Status ParameterShard::Restore(ShardState capture) {
     while (const std::optional<RowsPiece> piece = table.rows->Next()) {
       const absl::string_view images(reinterpret_cast<const char*>(piece->rows.words.data()),
                                      piece->rows.words.size() * sizeof(uint32_t));
+      const std::vector<absl::string_view> uses(piece->uses.begin(), piece->uses.end());
       const absl::Status status =
-          builder->tables().AddRows(table.id, piece->range, piece->ranges, piece->rows.hashes, images, 0);
+          builder->tables().AddRows(table.id, {piece->range, piece->ranges, piece->rows.hashes, images, uses}, 0);
       if (!status.ok()) return status;
     }
   }

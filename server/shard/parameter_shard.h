@@ -113,7 +113,7 @@ class ParameterShard {
                                    absl::Span<const GradientView> gradients);
 
   // Pushes gradients of rows; see ballast.v1.PushRows. Every error changes nothing. A retry is safe.
-  absl::StatusOr<PushOutcome> PushRows(absl::string_view job, const PushTicket& push, uint32_t messages_of_step,
+  absl::StatusOr<PushOutcome> PushRows(absl::string_view job, PushTicket push, uint32_t messages_of_step,
                                        absl::Span<const RowGradientsView> gradients);
 
   // Returns the number of weights of a table's row. NOT_FOUND for a table that is not declared.
@@ -121,7 +121,11 @@ class ParameterShard {
 
   // Reads rows; see Table::Pull. NOT_FOUND, FAILED_PRECONDITION for a row of another shard.
   absl::StatusOr<PulledRows> PullRows(absl::string_view job, uint32_t table_id, const MessageRows& order,
-                                      bool zero_missing);
+                                      v1::RowQuery::Missing missing);
+
+  // Counts rows of a table; see ballast.v1.InspectRows. INVALID_ARGUMENT for ranges that the table does not have;
+  // NOT_FOUND for a table that is not declared.
+  absl::StatusOr<v1::InspectRowsResponse> InspectRows(const v1::InspectRowsRequest& request) const;
 
   // Sets the first values of all given slices or of none; see ballast.v1.SetValues. INVALID_ARGUMENT, NOT_FOUND and
   // FAILED_PRECONDITION change nothing. A retry is safe.

@@ -19,6 +19,7 @@ template <typename Message>
 PushTicket DecodeTicket(const Message& push) {
   PushTicket ticket{push.worker(), push.incarnation(), push.sequence(), push.step(), push.examples()};
   if (push.has_schedule_position()) ticket.schedule_position = push.schedule_position();
+  if constexpr (requires { push.unix_seconds(); }) ticket.unix_seconds = push.unix_seconds();
   return ticket;
 }
 

@@ -99,6 +99,8 @@ internal::v1::WindowState PushWindow::Save() const {
     answer->set_learning_rate(entry.outcome.learning_rate);
     answer->set_created(entry.outcome.created);
     answer->set_orphaned(entry.outcome.orphaned);
+    answer->set_not_admitted(entry.outcome.not_admitted);
+    answer->set_evicted(entry.outcome.evicted);
   }
   return state;
 }
@@ -119,6 +121,8 @@ void PushWindow::Restore(const internal::v1::WindowState& state) {
     outcome.learning_rate = answer.learning_rate();
     outcome.created = answer.created();
     outcome.orphaned = answer.orphaned();
+    outcome.not_admitted = answer.not_admitted();
+    outcome.evicted = answer.evicted();
     if (!entries_.empty()) entries_[answer.sequence() % kSize] = {answer.sequence(), true, outcome};
   }
 }

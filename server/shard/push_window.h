@@ -21,6 +21,8 @@ struct PushOutcome {
   // Results of a push of rows: see ballast.v1.RowsOutcome.
   uint64_t created = 0;
   uint64_t orphaned = 0;
+  uint64_t not_admitted = 0;
+  uint64_t evicted = 0;
   bool duplicate = false;
   // Position of the push's record; 0 if none was written.
   uint64_t position = 0;

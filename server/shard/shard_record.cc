@@ -39,16 +39,19 @@ JournalEntry EncodeRows(const PushTicket& push, uint32_t messages_of_step, absl:
   logged->set_examples(push.examples);
   if (push.schedule_position.has_value()) logged->set_schedule_position(*push.schedule_position);
   logged->set_messages_of_step(messages_of_step);
+  logged->set_unix_seconds(push.unix_seconds);
   for (const RowGradientsView& view : gradients) {
     internal::v1::LoggedRows::Table* const to = logged->add_tables();
     to->set_table_id(view.table_id);
     to->set_rows(view.ids.size() / sizeof(uint64_t));
     to->set_unordered(view.unordered);
     to->set_versions(!view.versions.empty());
+    to->set_uses(!view.uses.empty());
     to->set_encoding(view.encoding);
     to->set_bytes(PayloadBytes(view.payload));
     entry.payloads.push_back(view.ids);
     entry.payloads.push_back(view.versions);
+    entry.payloads.push_back(view.uses);
     entry.payloads.insert(entry.payloads.end(), view.payload.begin(), view.payload.end());
   }
   return entry;

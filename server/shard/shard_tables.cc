@@ -143,6 +143,12 @@ absl::StatusOr<Table*> ShardTables::Find(uint32_t id) const {
                     {{"tensor", absl::StrCat(id)}});
 }
 
+bool ShardTables::NeedTime() const {
+  absl::ReaderMutexLock lock(&mutex_);
+  return std::any_of(tables_.begin(), tables_.end(),
+                     [](const auto& table) { return table.second->spec().eviction().ttl_seconds() > 0; });
+}
+
 std::vector<Table*> ShardTables::All() const {
   absl::ReaderMutexLock lock(&mutex_);
   std::vector<Table*> tables;

@@ -39,7 +39,8 @@ inline StepMessage StepMessageOf(const PushTicket& push, uint32_t messages_of_st
 }
 
 inline Table::Message TableMessageOf(const PushTicket& push, uint32_t messages_of_step) {
-  return {StepMessageOf(push, messages_of_step), push.sequence, push.examples, push.schedule_position};
+  return {StepMessageOf(push, messages_of_step), push.sequence, push.examples, push.schedule_position,
+          push.unix_seconds};
 }
 
 // Decodes and checks the rows of one table in a push, and reserves memory for those that begin. `shard` is used in
@@ -72,6 +73,8 @@ class ShardTables {
 
   // NOT_FOUND for a table that is not declared.
   absl::StatusOr<Table*> Find(uint32_t id) const;
+  // True if rows of a table expire by time, so that pushes need one.
+  bool NeedTime() const;
   // By id.
   std::vector<Table*> All() const;
   std::vector<OwnedTable> Declared() const;

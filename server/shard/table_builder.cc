@@ -39,20 +39,21 @@ absl::Status TableBuilder::AddState(uint32_t table, Table::State state, uint64_t
   return absl::OkStatus();
 }
 
-absl::Status TableBuilder::AddRows(uint32_t table, uint32_t range, uint32_t ended, absl::Span<const uint64_t> hashes,
-                                   absl::string_view images, uint64_t captured_at) {
+absl::Status TableBuilder::AddRows(uint32_t table, const CapturedRows& rows, uint64_t captured_at) {
   const absl::StatusOr<Building*> found = Find(table);
   if (!found.ok()) return found.status();
   Building& building = **found;
   const v1::RangeSpan& span = building.table->owned().spans[0];
   const uint64_t next = span.first() + building.captured_at.size();
-  if (range != next || ended > span.first() + span.count() - next) {
-    return absl::InvalidArgumentError(absl::StrCat("table ", table, ": got ", ended, " ranges from ", range,
+  if (rows.range != next || rows.ranges > span.first() + span.count() - next) {
+    return absl::InvalidArgumentError(absl::StrCat("table ", table, ": got ", rows.ranges, " ranges from ", rows.range,
                                                    ", want them from ", next, " to ", span.first() + span.count() - 1));
   }
-  if (absl::Status status = building.table->CheckOwned(hashes); !status.ok()) return status;
-  if (absl::Status status = building.table->Restore(hashes, images); !status.ok()) return status;
-  building.captured_at.insert(building.captured_at.end(), ended, captured_at);
+  if (absl::Status status = building.table->CheckOwned(rows.hashes); !status.ok()) return status;
+  if (absl::Status status = building.table->Restore(rows.hashes, rows.images); !status.ok()) return status;
+  if (absl::Status status = building.table->RestoreUses(rows.range, rows.ranges, rows.uses); !status.ok())
+    return status;
+  building.captured_at.insert(building.captured_at.end(), rows.ranges, captured_at);
   return absl::OkStatus();
 }
 

@@ -19,6 +19,15 @@
 
 namespace ballast {
 
+// Rows of a capture, as views of the caller's memory; see RowsPiece.
+struct CapturedRows {
+  uint32_t range = 0;
+  uint32_t ranges = 0;
+  absl::Span<const uint64_t> hashes;
+  absl::string_view images;
+  absl::Span<const absl::string_view> uses;
+};
+
 // Owns the tables of a shard under construction from captures, which nobody else sees. Each table's ranges arrive in
 // ascending order, each whole before the next change, with the position up to which their capture contains the changes;
 // a range that has arrived follows the later ones. Invariant: each range that has arrived, and each clock, equals its
@@ -37,10 +46,8 @@ class TableBuilder {
   // declared or already has its state.
   absl::Status AddState(uint32_t table, Table::State state, uint64_t captured_at);
 
-  // Adds rows; the first is in `range`, and `ended` ranges from there on are complete. INVALID_ARGUMENT if ranges are
-  // not in order, DATA_LOSS for rows that do not fit, RESOURCE_EXHAUSTED.
-  absl::Status AddRows(uint32_t table, uint32_t range, uint32_t ended, absl::Span<const uint64_t> hashes,
-                       absl::string_view images, uint64_t captured_at);
+  // Adds rows. INVALID_ARGUMENT if ranges are not in order, DATA_LOSS for rows that do not fit, RESOURCE_EXHAUSTED.
+  absl::Status AddRows(uint32_t table, const CapturedRows& rows, uint64_t captured_at);
 
   // Applies the change at `position` to what was captured before it. INVALID_ARGUMENT for one that does not fit.
   absl::Status Push(uint64_t position, const PushTicket& push, uint32_t messages_of_step,

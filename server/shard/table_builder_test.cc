@@ -93,8 +93,8 @@ class TableBuilderTest : public testing::Test {
     const auto capture = table_->BeginCapture(first, count);
     PushSome();
     while (const std::optional<RowsPiece> piece = capture->Next()) {
-      const absl::Status added =
-          copy_.AddRows(kTable, piece->range, piece->ranges, piece->rows.hashes, Images(piece->rows), captured_at);
+      const absl::Status added = copy_.AddRows(
+          kTable, {piece->range, piece->ranges, piece->rows.hashes, Images(piece->rows), {}}, captured_at);
       ASSERT_TRUE(added.ok()) << added;
     }
   }
@@ -149,20 +149,21 @@ TEST_F(TableBuilderTest, FollowsATableWhoseRangesArriveBetweenItsChanges) {
 
 TEST_F(TableBuilderTest, RefusesRangesOutOfOrder) {
   ASSERT_TRUE(copy_.AddState(kTable, {}, 0).ok());
-  EXPECT_THAT(copy_.AddRows(kTable, 1, 1, {}, "", 0).message(),
+  EXPECT_THAT(copy_.AddRows(kTable, {1, 1, {}, "", {}}, 0).message(),
               HasSubstr("got 1 ranges from 1, want them from 0 to 63"));
-  EXPECT_THAT(copy_.AddRows(kTable, 0, 65, {}, "", 0).message(), HasSubstr("got 65 ranges from 0"));
-  EXPECT_THAT(copy_.AddRows(kTable, 0, 1u << 31, {}, "", 0).message(), HasSubstr("ranges from 0"));
-  EXPECT_THAT(copy_.AddRows(8, 0, 1, {}, "", 0).message(), HasSubstr("table 8 is not declared"));
+  EXPECT_THAT(copy_.AddRows(kTable, {0, 65, {}, "", {}}, 0).message(), HasSubstr("got 65 ranges from 0"));
+  EXPECT_THAT(copy_.AddRows(kTable, {0, 1u << 31, {}, "", {}}, 0).message(), HasSubstr("ranges from 0"));
+  EXPECT_THAT(copy_.AddRows(8, {0, 1, {}, "", {}}, 0).message(), HasSubstr("table 8 is not declared"));
   EXPECT_THAT(copy_.AddState(kTable, {}, 0).message(), HasSubstr("got its state twice"));
 }
 
 TEST_F(TableBuilderTest, RefusesRowsThatCannotBeTheTables) {
   const std::string images(2 * (2 + 4 + 3) * sizeof(float), '\0');
-  EXPECT_THAT(copy_.AddRows(kTable, 0, 1, {1, 2}, images.substr(1), 0).message(), HasSubstr("got 71 bytes of 2 rows"));
-  EXPECT_THAT(copy_.AddRows(kTable, 0, 1, {2, 1}, images, 0).message(), HasSubstr("row 1 has hash"));
-  ASSERT_TRUE(copy_.AddRows(kTable, 0, 0, {1, 2}, images, 0).ok());
-  EXPECT_THAT(copy_.AddRows(kTable, 0, 1, {2, 3}, images, 0).message(), HasSubstr("has 1 rows twice"));
+  EXPECT_THAT(copy_.AddRows(kTable, {0, 1, {1, 2}, images.substr(1), {}}, 0).message(),
+              HasSubstr("got 71 bytes of 2 rows"));
+  EXPECT_THAT(copy_.AddRows(kTable, {0, 1, {2, 1}, images, {}}, 0).message(), HasSubstr("row 1 has hash"));
+  ASSERT_TRUE(copy_.AddRows(kTable, {0, 0, {1, 2}, images, {}}, 0).ok());
+  EXPECT_THAT(copy_.AddRows(kTable, {0, 1, {2, 3}, images, {}}, 0).message(), HasSubstr("has 1 rows twice"));
 }
 
 TEST_F(TableBuilderTest, IsNotFinishedWithoutEveryRangeAndState) {

@@ -67,9 +67,9 @@ class TablePushTest : public testing::Test {
     return std::string(PushAs({0, 1, ++sequence_, 0, 1}, rows).status().message());
   }
 
-  PulledRows Pull(const std::vector<uint64_t>& ids, bool zero_missing = false) {
+  PulledRows Pull(const std::vector<uint64_t>& ids, v1::RowQuery::Missing missing = v1::RowQuery::MISSING_UNSPECIFIED) {
     const MessageRows order = MessageRows::Of(IdBytes(ids), kTable, /*unordered=*/true).value();
-    absl::StatusOr<PulledRows> rows = shard_.PullRows("job", kTable, order, zero_missing);
+    absl::StatusOr<PulledRows> rows = shard_.PullRows("job", kTable, order, missing);
     EXPECT_TRUE(rows.ok()) << rows.status();
     return rows.ok() ? *std::move(rows) : PulledRows();
   }
@@ -100,7 +100,7 @@ TEST_F(TablePushTest, ARowBeginsWithItsInitialValuesAndTheFirstGradient) {
   EXPECT_THAT(rows.values.values(), ElementsAre(4, 3, 5, 5));
   EXPECT_THAT(rows.versions, ElementsAre(1, 0));
   EXPECT_EQ(rows.present, "\x01");
-  EXPECT_THAT(Pull({ids[1]}, /*zero_missing=*/true).values.values(), ElementsAre(0, 0));
+  EXPECT_THAT(Pull({ids[1]}, v1::RowQuery::MISSING_ZERO).values.values(), ElementsAre(0, 0));
 }
 
 TEST_F(TablePushTest, ARetryIsAppliedOnce) {
@@ -237,6 +237,89 @@ TEST_F(TablePushTest, ADifferentDeclarationIsRefused) {
   EXPECT_THAT(std::string(shard_.Declare({"job", AsyncPolicy(), 2, {}}, {}, {wider}).status().message()),
               HasSubstr("table \"rows\" was declared before with other ranges"));
   EXPECT_TRUE(shard_.Declare({"job", AsyncPolicy(), 2, {}}, {}, {LowerHalf()}).ok());
+}
+
+TEST_F(TablePushTest, AnIdGetsARowOnceItHasEnoughUses) {
+  OwnedTable table = LowerHalf();
+  table.spec.mutable_admission()->set_min_uses(3);
+  Declare(AsyncPolicy(), table);
+  const std::vector<uint64_t> ids = Ids(2);
+  // Twice in one message counts twice.
+  const PushOutcome first = Push({{ids[0], ids[0], ids[1]}, {1, 1, 1, 1, 1, 1}});
+  EXPECT_EQ(first.applied, 0);
+  EXPECT_EQ(first.not_admitted, 2);
+  EXPECT_THAT(Pull(ids).values.values(), ElementsAre(0, 0, 0, 0)) << "a missing row reads as zeros";
+  EXPECT_THAT(Pull(ids, v1::RowQuery::MISSING_INITIAL).values.values(), ElementsAre(5, 5, 5, 5));
+  EXPECT_EQ(shard_.status().tables[0].waiting, 2);
+  const PushOutcome second = Push({ids, {1, 2, 1, 2}});
+  EXPECT_EQ(second.created, 1);
+  EXPECT_EQ(second.not_admitted, 1);
+  EXPECT_THAT(Pull(ids).values.values(), ElementsAre(4, 3, 0, 0));
+  const ShardStatus::Table status = shard_.status().tables[0];
+  EXPECT_EQ(status.rows, 1);
+  EXPECT_EQ(status.waiting, 1);
+  EXPECT_EQ(status.not_admitted, 3);
+}
+
+TEST_F(TablePushTest, ARowThatNobodyUpdatedForLongIsMissing) {
+  OwnedTable table = LowerHalf();
+  table.spec.mutable_eviction()->set_ttl_steps(2);
+  Declare(AsyncPolicy(), table);
+  const std::vector<uint64_t> ids = Ids(2);
+  Push({ids, {1, 1, 1, 1}}, /*messages_of_step=*/1);
+  for (int step = 0; step < 2; ++step) {
+    EXPECT_THAT(Pull(ids).versions, ElementsAre(1 + step, 1));
+    Push({{ids[0]}, {1, 1}}, /*messages_of_step=*/1);
+  }
+  const PulledRows rows = Pull(ids);
+  EXPECT_THAT(rows.versions, ElementsAre(3, 0));
+  EXPECT_THAT(rows.values.values(), ElementsAre(2, 2, 5, 5));
+  const PushOutcome anew = Push({{ids[1]}, {1, 1}}, /*messages_of_step=*/1);
+  EXPECT_EQ(anew.created, 1);
+  EXPECT_EQ(anew.evicted, 1);
+  const v1::EvictedRows evicted = shard_.status().tables[0].evicted;
+  EXPECT_EQ(evicted.expired(), 1);
+  EXPECT_EQ(evicted.returned(), 1);
+}
+
+TEST_F(TablePushTest, ARowThatNobodyUpdatedForLongByTheClockIsMissing) {
+  OwnedTable table = LowerHalf();
+  table.spec.mutable_eviction()->set_ttl_seconds(64);
+  Declare(AsyncPolicy(), table);
+  const std::vector<uint64_t> ids = Ids(2);
+  Push({ids, {1, 1, 1, 1}}, /*messages_of_step=*/1);
+  // Ticks are two seconds apart, and time passes at pushes.
+  for (int second = 0; second < 64; second += 8) {
+    clock_.Advance(absl::Seconds(8));
+    EXPECT_EQ(Pull(ids).versions[1], 1) << second;
+    Push({{ids[0]}, {1, 1}}, /*messages_of_step=*/1);
+  }
+  clock_.Advance(absl::Seconds(8));
+  Push({{ids[0]}, {1, 1}}, /*messages_of_step=*/1);
+  EXPECT_EQ(Pull(ids).versions[1], 0);
+  EXPECT_EQ(Pull(ids).versions[0], 10);
+}
+
+TEST_F(TablePushTest, ATableStaysWithinItsRows) {
+  OwnedTable table = LowerHalf();
+  table.spec.set_range_bits(6);
+  table.spans[0].set_count(32);
+  table.spec.mutable_eviction()->set_max_rows(64 * 4);
+  Declare(AsyncPolicy(), table);
+  const std::vector<uint64_t> ids = Ids(2000);
+  uint64_t created = 0, evicted = 0;
+  for (size_t first = 0; first < ids.size(); first += 50) {
+    const std::vector<uint64_t> some(ids.begin() + first, ids.begin() + first + 50);
+    const PushOutcome outcome = Push({some, std::vector<float>(100, 1)}, /*messages_of_step=*/1);
+    created += outcome.created;
+    evicted += outcome.evicted;
+    EXPECT_LE(shard_.status().tables[0].rows, 32u * 4);
+  }
+  EXPECT_EQ(created, 2000u);
+  EXPECT_EQ(shard_.status().tables[0].rows, created - evicted);
+  EXPECT_EQ(shard_.status().tables[0].evicted.over_budget(), evicted);
+  // The newest rows stay.
+  EXPECT_EQ(Pull({ids.back()}).versions[0], 1);
 }
 
 }  // namespace

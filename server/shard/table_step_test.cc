@@ -53,7 +53,7 @@ class TableStepTest : public testing::Test {
 
   std::vector<float> Pull(const std::vector<uint64_t>& ids) {
     const MessageRows order = MessageRows::Of(IdBytes(ids), kTable, /*unordered=*/true).value();
-    const absl::StatusOr<PulledRows> rows = shard_.PullRows("job", kTable, order, /*zero_missing=*/false);
+    const absl::StatusOr<PulledRows> rows = shard_.PullRows("job", kTable, order, v1::RowQuery::MISSING_INITIAL);
     EXPECT_TRUE(rows.ok()) << rows.status();
     const absl::Span<const float> values = rows->values.values();
     return {values.begin(), values.end()};
@@ -166,7 +166,7 @@ TEST_F(TableStepTest, TheStateBetweenTwoMessagesOfAStepIsRestored) {
     const RowGradientsView view{kTable, ids, true, {}, v1::ENCODING_FP32, {&payload, 1}};
     EXPECT_EQ(shard.PushRows("job", {0, 1, sequence_ + 1, 1, 1}, 0, {view})->applied, 3u);
     const MessageRows order = MessageRows::Of(IdBytes({1, 2, 3}), kTable, true).value();
-    const absl::StatusOr<PulledRows> rows = shard.PullRows("job", kTable, order, false);
+    const absl::StatusOr<PulledRows> rows = shard.PullRows("job", kTable, order, v1::RowQuery::MISSING_INITIAL);
     const absl::Span<const float> values = rows->values.values();
     return std::vector<float>(values.begin(), values.end());
   };

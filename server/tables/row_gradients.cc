@@ -68,6 +68,27 @@ std::vector<uint32_t> MergeVersions(const MessageRows& order, absl::string_view 
   return oldest;
 }
 
+// Uses of each row, of which a repeated id without `bytes` is one more.
+absl::StatusOr<std::vector<uint16_t>> MergeUses(const MessageRows& order, absl::string_view bytes) {
+  if (bytes.empty() && order.in_order()) return std::vector<uint16_t>();
+  std::vector<uint16_t> uses(order.ids(), 1);
+  if (!bytes.empty()) {
+    if (bytes.size() != uses.size() * sizeof(uint16_t)) {
+      return Invalid(absl::StrCat("uses: got ", bytes.size(), " bytes, want 2 for each of the ", uses.size(), " ids"));
+    }
+    std::memcpy(uses.data(), bytes.data(), bytes.size());
+    const auto zero = std::find(uses.begin(), uses.end(), 0);
+    if (zero != uses.end()) return Invalid(absl::StrCat("uses[", zero - uses.begin(), "]: got 0, want at least 1"));
+  }
+  if (order.in_order()) return uses;
+  std::vector<uint16_t> sums(order.hashes().size(), 0);
+  for (size_t at = 0; at < uses.size(); ++at) {
+    uint16_t& sum = sums[order.row_of()[at]];
+    sum = static_cast<uint16_t>(std::min<uint32_t>(uint32_t{sum} + uses[at], UINT16_MAX));
+  }
+  return sums;
+}
+
 }  // namespace
 
 absl::StatusOr<RowGradients> DecodeRowGradients(const RowGradientsView& view, uint32_t dim, bool accept_non_finite) {
@@ -79,7 +100,10 @@ absl::StatusOr<RowGradients> DecodeRowGradients(const RowGradientsView& view, ui
   }
   absl::StatusOr<ValueBuffer> values = Decode(view, order->ids(), dim);
   if (!values.ok()) return values.status();
+  absl::StatusOr<std::vector<uint16_t>> uses = MergeUses(*order, view.uses);
+  if (!uses.ok()) return uses.status();
   RowGradients gradients;
+  gradients.uses = *std::move(uses);
   gradients.versions = MergeVersions(*order, view.versions);
   gradients.values = order->in_order() ? *std::move(values) : Merge(*order, values->values(), dim);
   // Checked last, because a sum may overflow.

@@ -21,6 +21,7 @@ struct RowGradientsView {
   absl::string_view versions;
   v1::Encoding encoding = v1::ENCODING_FP32;
   absl::Span<const absl::string_view> payload;
+  absl::string_view uses = {};
 };
 
 // The gradients of a message's distinct rows, in the order of their hashes: [rows, dim].
@@ -29,11 +30,13 @@ struct RowGradients {
   ValueBuffer values;
   // Versions as pulled: the oldest, of a row that the message has more than once. Empty: staleness is not counted.
   std::vector<uint32_t> versions;
+  // The number of times that each was used, at least 1; empty: once.
+  std::vector<uint16_t> uses;
 };
 
 // Decodes gradients of `dim` elements per id; those of a repeated id are added, in the message's order.
-// INVALID_ARGUMENT if ids, versions and payload do not fit each other, if the ids are out of order, or if a number is
-// not finite and `accept_non_finite` is false.
+// INVALID_ARGUMENT if ids, versions, uses and payload do not fit each other, if the ids are out of order, or if a
+// number is not finite and `accept_non_finite` is false.
 absl::StatusOr<RowGradients> DecodeRowGradients(const RowGradientsView& view, uint32_t dim, bool accept_non_finite);
 
 }  // namespace ballast

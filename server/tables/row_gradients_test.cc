@@ -31,6 +31,7 @@ struct Message {
   std::vector<uint32_t> versions = {};
   bool unordered = false;
   v1::Encoding encoding = v1::ENCODING_FP32;
+  std::vector<uint16_t> uses = {};
 };
 
 absl::StatusOr<RowGradients> Decode(const Message& message, bool accept_non_finite = false) {
@@ -39,7 +40,8 @@ absl::StatusOr<RowGradients> Decode(const Message& message, bool accept_non_fini
   const absl::string_view pieces[] = {absl::string_view(payload).substr(0, cut),
                                       absl::string_view(payload).substr(cut)};
   const size_t count = payload.empty() ? 0 : 2;
-  return DecodeRowGradients({kTable, ids, message.unordered, versions, message.encoding, {pieces, count}}, 2,
+  const std::string uses = Bytes(message.uses);
+  return DecodeRowGradients({kTable, ids, message.unordered, versions, message.encoding, {pieces, count}, uses}, 2,
                             accept_non_finite);
 }
 
@@ -67,6 +69,21 @@ TEST(RowGradientsTest, OfARepeatedIdAreAddedInTheMessagesOrder) {
   const RowGradients sum = Decode({{4, 4, 4}, {large, 0, 1, 0, -large, 1}, {9, 7, 8}, /*unordered=*/true}).value();
   EXPECT_THAT(sum.values.values(), ElementsAre(0, 1));
   EXPECT_THAT(sum.versions, ElementsAre(7));
+}
+
+TEST(RowGradientsTest, CountTheUsesOfARepeatedIdTogether) {
+  const std::vector<uint64_t> ids = Pair();
+  EXPECT_TRUE(Decode({ids, {1, 2, 3, 4}}).value().uses.empty());
+  EXPECT_THAT(Decode({ids, {1, 2, 3, 4}, {}, false, v1::ENCODING_FP32, {3, 4}}).value().uses, ElementsAre(3, 4));
+  const std::vector<uint64_t> repeated = {ids[1], ids[0], ids[1]};
+  const std::vector<float> gradients(6, 1);
+  EXPECT_THAT(Decode({repeated, gradients, {}, true}).value().uses, ElementsAre(1, 2));
+  EXPECT_THAT(Decode({repeated, gradients, {}, true, v1::ENCODING_FP32, {5, 6, 65535}}).value().uses,
+              ElementsAre(6, 65535));
+  EXPECT_THAT(Error({ids, {1, 2, 3, 4}, {}, false, v1::ENCODING_FP32, {3}}),
+              HasSubstr("uses: got 2 bytes, want 2 for each of the 2 ids"));
+  EXPECT_THAT(Error({ids, {1, 2, 3, 4}, {}, false, v1::ENCODING_FP32, {3, 0}}),
+              HasSubstr("uses[1]: got 0, want at least 1"));
 }
 
 TEST(RowGradientsTest, MayBeNone) {

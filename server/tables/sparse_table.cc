@@ -20,7 +20,8 @@ float StaggerOf(uint32_t range) { return static_cast<float>(range * 0x9e3779b9u)
 SparseTable::SparseTable(PageArena* arena, const SparseTableOptions& options)
     : options_(options), layout_(options.dim, options.slot_floats) {
   for (uint32_t i = 0; i < options.range_count; ++i) {
-    ranges_.push_back(std::make_unique<TableRange>(arena, layout_, options.range_bits, StaggerOf(i)));
+    ranges_.push_back(std::make_unique<TableRange>(arena, layout_, options.range_bits,
+                                                   StaggerOf(options.first_range + i), options.rules));
   }
 }
 
@@ -120,10 +121,10 @@ BatchOutcome SparseTable::Push(const BatchPush& push) {
   Visit(
       push.hashes,
       [&](TableRange& range, absl::Span<const uint64_t> hashes) ABSL_NO_THREAD_SAFETY_ANALYSIS {
-        range.EnterPush(hashes, ordered ? std::optional(push.places[parts++]) : std::nullopt);
+        range.EnterPush(hashes, ordered ? std::optional(push.places[parts++]) : std::nullopt, push.time, outcome);
       },
       [&](TableRange& range, RowGroup& group) ABSL_NO_THREAD_SAFETY_ANALYSIS { range.Push(push, group, outcome); },
-      [&](TableRange& range) ABSL_NO_THREAD_SAFETY_ANALYSIS { range.LeavePush(ordered); });
+      [&](TableRange& range) ABSL_NO_THREAD_SAFETY_ANALYSIS { range.LeavePush(ordered, push.time, outcome); });
   return outcome;
 }
 
@@ -154,10 +155,28 @@ void SparseTable::ForEachRow(uint32_t range, absl::FunctionRef<void(const RowVie
   ranges_[range - options_.first_range]->ForEachRow(visitor);
 }
 
+uint64_t SparseTable::CountWaiting(uint32_t range, std::vector<uint64_t>& by_uses) const {
+  const TableRange& counted = *ranges_[range - options_.first_range];
+  counted.CountWaiting(by_uses);
+  return counted.waiting();
+}
+
 uint64_t SparseTable::rows() const {
   uint64_t rows = 0;
   for (const auto& range : ranges_) rows += range->rows();
   return rows;
+}
+
+uint64_t SparseTable::free_places() const {
+  uint64_t places = 0;
+  for (const auto& range : ranges_) places += range->free_places();
+  return places;
+}
+
+uint64_t SparseTable::waiting() const {
+  uint64_t ids = 0;
+  for (const auto& range : ranges_) ids += range->waiting();
+  return ids;
 }
 
 uint64_t SparseTable::memory_bytes() const {

@@ -7,10 +7,12 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "server/tables/range/page_arena.h"
 #include "server/tables/range/row_batch.h"
 #include "server/tables/range/row_layout.h"
+#include "server/tables/range/row_rules.h"
 #include "server/tables/range/table_range.h"
 #include "server/tables/table_capture.h"
 
@@ -25,6 +27,8 @@ struct SparseTableOptions {
   // Ranges at this shard: [first_range, first_range + range_count).
   uint32_t first_range = 0;
   uint32_t range_count = 0;
+  // For each range.
+  RowRules rules = {};
 };
 
 // Owns the ranges of a table that one shard holds, and leads each hash of a message to its range. A message visits the
@@ -56,6 +60,9 @@ class SparseTable {
   // Like TableRange::Reserve, for a range of this shard.
   void Reserve(uint32_t range, uint64_t rows);
 
+  // Removes rows that have expired, of range number `index` at this shard; see TableRange.
+  uint64_t Sweep(uint32_t index, const RowTime& time) { return ranges_[index]->Sweep(time); }
+
   // Removes a row of this shard. False if it was missing.
   bool Erase(uint64_t hash);
 
@@ -69,12 +76,23 @@ class SparseTable {
   // other. Returns the number of rows added: fewer if one existed or there is no memory.
   size_t Restore(absl::Span<const uint64_t> hashes, const char* images);
 
+  // See TableRange; the range must be of this shard.
+  absl::Status RestoreUses(uint32_t range, absl::string_view uses) {
+    return ranges_[range - options_.first_range]->RestoreUses(uses);
+  }
+
   const RowLayout& layout() const { return layout_; }
 
   // Like TableRange::ForEachRow, for a range of this shard.
   void ForEachRow(uint32_t range, absl::FunctionRef<void(const RowView&)> visitor) const;
 
+  // Like TableRange::CountWaiting and waiting(), for a range of this shard.
+  uint64_t CountWaiting(uint32_t range, std::vector<uint64_t>& by_uses) const;
+
   uint64_t rows() const;
+  // See TableRange.
+  uint64_t free_places() const;
+  uint64_t waiting() const;
   // Bytes of index, rows and ranges.
   uint64_t memory_bytes() const;
   const SparseTableOptions& options() const { return options_; }

@@ -25,7 +25,7 @@ class SparseTableTest : public testing::Test {
                     bool scale_by_staleness = false) {
     const std::vector<float> gradients(hashes.size() * kDim, 1.0f);
     return table_.Push(
-        {hashes, gradients.data(), versions, 1, 0.5f, scale_by_staleness, ++step_, &optimizer_, &initializer_});
+        {hashes, gradients.data(), versions, 1, 0.5f, scale_by_staleness, {++step_}, &optimizer_, &initializer_});
   }
 
   // First weight of each row, by hash.
@@ -124,7 +124,7 @@ TEST_F(SparseTableTest, ARefusedRowLeavesTheOthersApplied) {
   SparseTable table(&small, Options());
   const std::vector<uint64_t> hashes = HashesOfRows(60'000);
   const std::vector<float> gradients(hashes.size() * kDim, 1.0f);
-  const BatchPush push = {hashes, gradients.data(), {}, 1, 0.5f, false, 1, &optimizer_, &initializer_};
+  const BatchPush push = {hashes, gradients.data(), {}, 1, 0.5f, false, {1}, &optimizer_, &initializer_};
   const BatchOutcome first = table.Push(push);
   EXPECT_GT(first.refused, 0u);
   EXPECT_GT(first.created, 25'000u);
@@ -168,7 +168,7 @@ TEST_F(SparseTableTest, APartOfTheRangesHoldsTheirRows) {
   SparseTable part(&arena_, {kDim, 1, 4, 3, 2});
   const std::vector<uint64_t> hashes = {0x3000000000000001, 0x4000000000000002};
   const std::vector<float> gradients(hashes.size() * kDim, 1.0f);
-  part.Push({hashes, gradients.data(), {}, 1, 0.5f, false, 1, &optimizer_, &initializer_});
+  part.Push({hashes, gradients.data(), {}, 1, 0.5f, false, {1}, &optimizer_, &initializer_});
   int rows = 0;
   part.ForEachRow(4, [&](const RowView& row) {
     EXPECT_EQ(row.hash, 0x4000000000000002u);
@@ -216,7 +216,7 @@ TEST_F(SparseTableTest, ThreadsThatPullAndPushSeeWholeRowsAndLoseNoUpdate) {
   std::vector<std::thread> threads;
   for (int thread = 0; thread < kThreads; ++thread) {
     threads.emplace_back([&] {
-      const BatchPush push = {hashes, gradients.data(), {}, 1, 0.5f, false, 1, &optimizer_, &initializer_};
+      const BatchPush push = {hashes, gradients.data(), {}, 1, 0.5f, false, {1}, &optimizer_, &initializer_};
       for (int message = 0; message < kMessages; ++message) {
         table_.Push(push);
         // Pull expects equal weights within a row.

@@ -5,9 +5,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "common/status/error_reason.h"
 #include "common/tables/row_hash.h"
 #include "common/tables/table_spec.h"
+#include "server/tables/row_inspection.h"
 
 namespace ballast {
 namespace {
@@ -41,6 +44,17 @@ absl::Span<const uint64_t> Before(uint32_t range, absl::Span<const uint64_t> has
   return hashes.first(end - hashes.begin());
 }
 
+RowRules RulesOf(const v1::TableSpec& spec) {
+  RowRules rules;
+  rules.min_uses = std::max(spec.admission().min_uses(), 1u);
+  rules.sketch = spec.admission().sketch();
+  if (spec.admission().probability() > 0) rules.probability = spec.admission().probability();
+  rules.max_rows = spec.eviction().max_rows() >> RangeBits(spec);
+  rules.half_life = spec.eviction().half_life_steps();
+  rules.min_norm = spec.eviction().min_norm();
+  return rules;
+}
+
 SparseTableOptions RowOptions(const OwnedTable& table, const RowOptimizer& optimizer) {
   SparseTableOptions options;
   options.dim = table.spec.dim();
@@ -48,6 +62,7 @@ SparseTableOptions RowOptions(const OwnedTable& table, const RowOptimizer& optim
   options.range_bits = RangeBits(table.spec);
   options.first_range = table.spans[0].first();
   options.range_count = table.spans[0].count();
+  options.rules = RulesOf(table.spec);
   return options;
 }
 
@@ -72,7 +87,8 @@ Table::Table(OwnedTable owned, RowInitializer initializer, std::unique_ptr<RowOp
       initial_(std::move(initializer), owned_.spec.id()),
       optimizer_(std::move(optimizer)),
       memory_(memory),
-      rows_(&memory->arena(), RowOptions(owned_, *optimizer_)) {
+      rows_(&memory->arena(), RowOptions(owned_, *optimizer_)),
+      ticks_(owned_.spec.eviction().ttl_seconds()) {
   absl::MutexLock lock(&mutex_);
   if (policy_.workers > 0) steps_.emplace(policy_.workers, policy_.quorum);
 }
@@ -112,7 +128,9 @@ absl::StatusOr<ByteBudget::Reservation> Table::MakeRoom(absl::Span<const uint64_
   };
   // While there is memory for all of them, it does not matter which exist.
   if (auto room = reserve(hashes.size())) return *std::move(room);
-  const uint64_t missing = rows_.CountMissing(hashes);
+  uint64_t missing = rows_.CountMissing(hashes);
+  // Rows that were evicted have left their places.
+  missing -= std::min(missing, rows_.free_places());
   if (missing == 0) return ByteBudget::Reservation();
   if (auto room = reserve(missing)) return *std::move(room);
   return WithReason(v1::ERROR_REASON_TABLE_MEMORY,
@@ -144,21 +162,44 @@ absl::Status Table::CheckStep(uint64_t step) const {
   return steps_.has_value() ? steps_->CheckStep(step) : absl::OkStatus();
 }
 
+RowTime Table::TimeLocked() const {
+  RowTime time{static_cast<uint32_t>(clock_)};
+  const v1::Eviction& eviction = spec().eviction();
+  if (eviction.ttl_steps() > 0) time.max_age = eviction.ttl_steps();
+  if (const uint64_t live_since = ticks_.live_since(); live_since > 0) {
+    time.max_age = std::min<uint64_t>(time.max_age, clock_ - std::min(clock_, live_since));
+  }
+  return time;
+}
+
+void Table::SetMoment(std::optional<uint32_t> worker, Turn& turn) const {
+  turn.clock = clock_;
+  turn.time = TimeLocked();
+  turn.learning_rate = optimizer_->LearningRate(clock_ + 1, position_);
+  turn.draw = RowHash(RowHash(spec().seed(), spec().id()) ^ clock_, worker.has_value() ? *worker + 1 : 0);
+}
+
 Table::Turn Table::TakeTurn(const Message& message, const RowGradients& gradients, ByteBudget::Reservation memory,
                             bool ordered) {
   const absl::Span<const uint64_t> hashes = gradients.order.hashes();
   absl::MutexLock lock(&mutex_);
   position_ = std::max(position_, message.schedule_position);
+  ticks_.Add(message.unix_seconds, clock_);
   Turn turn;
-  turn.clock = clock_;
-  turn.learning_rate = optimizer_->LearningRate(clock_ + 1, position_);
+  SetMoment(steps_.has_value() ? std::nullopt : std::optional(message.place.worker), turn);
   if (!steps_.has_value()) {
     if (ordered) turn.places = rows_.ReserveOrder(hashes);
     if (messages_.Add(message.place)) ++clock_;
     return turn;
   }
-  BufferedRows rows{message.place.worker, message.place.incarnation,      message.sequence,
-                    message.examples,     {hashes.begin(), hashes.end()}, gradients.values};
+  BufferedRows rows{message.place.worker,
+                    message.place.incarnation,
+                    message.sequence,
+                    message.examples,
+                    {hashes.begin(), hashes.end()},
+                    gradients.values,
+                    {}};
+  if (CountsUses(spec())) rows.uses = gradients.uses;
   StepAccumulator::Offered offered = steps_->Offer(message.place, std::move(rows), std::move(memory));
   turn.dropped = offered.dropped;
   turn.kept = !offered.dropped && !offered.closed.has_value();
@@ -175,8 +216,7 @@ Table::Turn Table::TakePause(uint32_t worker) {
     messages_.Forget(worker);
     return turn;
   }
-  turn.clock = clock_;
-  turn.learning_rate = optimizer_->LearningRate(clock_ + 1, position_);
+  SetMoment(std::nullopt, turn);
   turn.closed = steps_->Pause(worker);
   if (turn.closed.has_value()) ++clock_;
   return turn;
@@ -185,13 +225,23 @@ Table::Turn Table::TakePause(uint32_t worker) {
 BatchOutcome Table::ApplyRows(absl::Span<const uint64_t> hashes, const Turn& turn, BatchPush push) {
   push.hashes = Before(turn.end_range, hashes, rows_.options().range_bits);
   if (!push.pulled_versions.empty()) push.pulled_versions.remove_suffix(hashes.size() - push.hashes.size());
+  if (!push.uses.empty()) push.uses.remove_suffix(hashes.size() - push.hashes.size());
   push.learning_rate = turn.learning_rate;
-  push.step = static_cast<uint32_t>(turn.clock);
+  push.time = turn.time;
+  push.draw = turn.draw;
   push.optimizer = optimizer_.get();
   push.initializer = &initial_;
   push.places = turn.places;
   const BatchOutcome outcome = rows_.Push(push);
-  if (outcome.created > 0) memory_->Count();
+  if (outcome.created > 0 || outcome.side_bytes != 0) memory_->Count(outcome.side_bytes);
+  if (outcome.evicted() + outcome.returned + outcome.not_admitted > 0) {
+    absl::MutexLock lock(&mutex_);
+    evicted_.set_expired(evicted_.expired() + outcome.expired);
+    evicted_.set_over_budget(evicted_.over_budget() + outcome.over_budget);
+    evicted_.set_small_norm(evicted_.small_norm() + outcome.small_norm);
+    evicted_.set_returned(evicted_.returned() + outcome.returned);
+    not_admitted_ += outcome.not_admitted;
+  }
   return outcome;
 }
 
@@ -199,9 +249,10 @@ Table::Applied Table::Apply(const RowGradients& gradients, const Turn& turn) {
   Applied applied;
   BatchPush push;
   if (turn.closed.has_value()) {
-    const MergedRows merged = turn.closed->Merge(spec().dim());
+    const MergedRows merged = turn.closed->Merge(spec().dim(), CountsUses(spec()));
     push.gradients = merged.gradients.values().data();
     push.gradient_scale = merged.scale;
+    push.uses = merged.uses;
     applied.rows = ApplyRows(merged.hashes, turn, push);
     absl::MutexLock lock(&mutex_);
     steps_->SetApplied();
@@ -215,6 +266,7 @@ Table::Applied Table::Apply(const RowGradients& gradients, const Turn& turn) {
   push.gradients = gradients.values.values().data();
   push.pulled_versions = absl::MakeConstSpan(gradients.versions);
   push.scale_by_staleness = policy_.scale_by_staleness;
+  push.uses = gradients.uses;
   applied.rows = ApplyRows(gradients.order.hashes(), turn, push);
   return applied;
 }
@@ -242,14 +294,20 @@ std::vector<uint32_t> Table::Missing(uint64_t step) const {
   return steps_->Missing(step);
 }
 
-PulledRows Table::Pull(const MessageRows& order, bool zero_missing) const {
+PulledRows Table::Pull(const MessageRows& order, v1::RowQuery::Missing missing) const {
   const uint32_t dim = spec().dim();
   const size_t rows = order.hashes().size();
   ValueBuffer values(rows * dim);
   std::vector<uint32_t> versions(rows);
   BatchPull pull;
   pull.hashes = order.hashes();
-  pull.missing = zero_missing ? nullptr : &initial_;
+  const bool by_default = missing == v1::RowQuery::MISSING_UNSPECIFIED;
+  const bool zeros = by_default ? spec().has_admission() : missing == v1::RowQuery::MISSING_ZERO;
+  pull.missing = zeros ? nullptr : &initial_;
+  {
+    absl::MutexLock lock(&mutex_);
+    pull.time = TimeLocked();
+  }
   pull.values = rows > 0 ? values.mutable_values().data() : nullptr;
   pull.versions = versions.data();
   rows_.Pull(pull);
@@ -270,9 +328,36 @@ PulledRows Table::Pull(const MessageRows& order, bool zero_missing) const {
   return pulled;
 }
 
+void Table::Inspect(uint32_t first, uint32_t count, uint32_t top, v1::InspectRowsResponse& response) const {
+  constexpr absl::Duration kLongest = absl::Milliseconds(100);
+  const SparseTableOptions& own = rows_.options();
+  const uint64_t end = std::min<uint64_t>(uint64_t{first} + count, RangeCount(spec()));
+  const uint64_t own_end = std::min<uint64_t>(end, uint64_t{own.first_range} + own.range_count);
+  RowTime time;
+  {
+    absl::MutexLock lock(&mutex_);
+    time = TimeLocked();
+  }
+  RowInspection inspection(spec().id(), time, top);
+  const absl::Time began = absl::Now();
+  uint64_t range = std::max(first, own.first_range);
+  for (; range < own_end; ++range) {
+    rows_.ForEachRow(range, [&](const RowView& row) { inspection.Add(row); });
+    std::vector<uint64_t> by_uses;
+    const uint64_t waiting = rows_.CountWaiting(range, by_uses);
+    inspection.AddWaiting(waiting, by_uses);
+    if (absl::Now() - began < kLongest) continue;
+    ++range;
+    break;
+  }
+  *response.mutable_statistics() = inspection.statistics();
+  for (v1::HotRow& row : inspection.Top()) *response.add_top() = std::move(row);
+  response.set_next(range < own_end ? range : end);
+}
+
 Table::State Table::state() const {
   absl::MutexLock lock(&mutex_);
-  State state{clock_, position_, messages_.Save(), std::nullopt};
+  State state{clock_, position_, messages_.Save(), std::nullopt, ticks_.Save(), evicted_, not_admitted_};
   if (steps_.has_value()) state.step = steps_->Save();
   return state;
 }
@@ -286,6 +371,10 @@ absl::Status Table::SetState(State state) {
         fits = absl::InvalidArgumentError(absl::StrCat("got ", rows.gradients.size(), " elements of ",
                                                        rows.hashes.size(), " rows, want ", spec().dim(), " a row"));
       }
+      if (fits.ok() && !rows.uses.empty() && rows.uses.size() != rows.hashes.size()) {
+        fits = absl::InvalidArgumentError(
+            absl::StrCat("got uses of ", rows.uses.size(), " rows, want those of ", rows.hashes.size()));
+      }
       if (!fits.ok()) return Annotate(fits, absl::StrCat("table \"", spec().name(), "\": buffered gradients"));
       bytes += rows.gradients.size() * sizeof(float) + rows.hashes.size() * sizeof(uint64_t);
     }
@@ -293,6 +382,9 @@ absl::Status Table::SetState(State state) {
   absl::MutexLock lock(&mutex_);
   clock_ = state.clock;
   position_ = state.position;
+  ticks_.Restore(std::move(state.ticks));
+  evicted_ = state.evicted;
+  not_admitted_ = state.not_admitted;
   if (!steps_.has_value()) {
     if (state.step.has_value()) {
       return absl::InvalidArgumentError(absl::StrCat("table \"", spec().name(), "\": got steps, want none"));
@@ -324,6 +416,37 @@ absl::Status Table::Restore(absl::Span<const uint64_t> hashes, absl::string_view
   return damaged(absl::StrCat("has ", hashes.size() - restored, " rows twice"));
 }
 
-Table::Status Table::status() const { return {rows_.rows(), rows_.memory_bytes(), state().clock}; }
+absl::Status Table::RestoreUses(uint32_t first, uint32_t count, absl::Span<const absl::string_view> uses) {
+  const auto damaged = [&](absl::string_view what) {
+    return absl::DataLossError(absl::StrCat("table \"", spec().name(), "\": ", what));
+  };
+  const size_t want = spec().admission().min_uses() > 1 ? count : 0;
+  if (uses.size() != want) return damaged(absl::StrCat("got uses of ", uses.size(), " ranges, want those of ", want));
+  for (size_t i = 0; i < uses.size(); ++i) {
+    if (absl::Status status = rows_.RestoreUses(first + i, uses[i]); !status.ok()) return damaged(status.message());
+  }
+  return absl::OkStatus();
+}
+
+uint64_t Table::Sweep(uint32_t index) {
+  RowTime time;
+  {
+    absl::MutexLock lock(&mutex_);
+    time = TimeLocked();
+  }
+  const uint64_t swept = rows_.Sweep(index, time);
+  absl::MutexLock lock(&mutex_);
+  evicted_.set_expired(evicted_.expired() + swept);
+  return swept;
+}
+
+Table::Status Table::status() const {
+  Status status{rows_.rows(), rows_.memory_bytes(), 0, {}, rows_.waiting(), 0};
+  absl::MutexLock lock(&mutex_);
+  status.clock = clock_;
+  status.evicted = evicted_;
+  status.not_admitted = not_admitted_;
+  return status;
+}
 
 }  // namespace ballast

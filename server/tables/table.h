@@ -16,6 +16,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
+#include "ballast/v1/parameter_service.pb.h"
 #include "ballast/v1/table.pb.h"
 #include "common/concurrency/wait_list.h"
 #include "common/tables/row_hash.h"
@@ -26,6 +27,7 @@
 #include "server/tables/steps/step_accumulator.h"
 #include "server/tables/steps/step_messages.h"
 #include "server/tables/table_memory.h"
+#include "server/tables/table_ticks.h"
 #include "server/weights/optimizers/row_optimizer.h"
 
 namespace ballast {
@@ -85,11 +87,16 @@ class Table {
     uint32_t examples = 0;
     // See PushHeader.
     std::optional<double> schedule_position;
+    // When it came; 0 if no rows expire by time.
+    uint64_t unix_seconds = 0;
   };
 
   // A push's turn among the changes of the table.
   struct Turn {
     uint64_t clock = 0;
+    RowTime time;
+    // See BatchPush.
+    uint64_t draw = 0;
     float learning_rate = 0;
     // The gradients wait for their step, or are not used because it is over.
     bool kept = false, dropped = false;
@@ -125,8 +132,15 @@ class Table {
   // Ranks that a pull at that step waits for.
   std::vector<uint32_t> Missing(uint64_t step) const;
 
-  // Missing rows have their initial values, or zeros if `zero_missing`.
-  PulledRows Pull(const MessageRows& order, bool zero_missing) const;
+  PulledRows Pull(const MessageRows& order, v1::RowQuery::Missing missing) const;
+
+  // Frees the memory of rows that have expired, of one range; nothing else changes. `index`: below the number of ranges
+  // at this shard.
+  uint64_t Sweep(uint32_t index);
+
+  // Counts the rows of ranges [first, first + count), of which those at this shard are read, into `response`. Stops
+  // after about 100 ms, but reads at least one.
+  void Inspect(uint32_t first, uint32_t count, uint32_t top, v1::InspectRowsResponse& response) const;
 
   // The table besides its rows.
   struct State {
@@ -138,6 +152,10 @@ class Table {
     std::vector<StepMessages::Open> open_steps;
     // Gradients that wait for their step, and who has sent them.
     std::optional<StepAccumulator::State> step;
+    std::vector<TableTicks::Tick> ticks = {};
+    // Numbers for people. A standby that joins during pushes may count fewer.
+    v1::EvictedRows evicted = {};
+    uint64_t not_admitted = 0;
   };
   State state() const;
   // INVALID_ARGUMENT if the state is of another policy or number of workers. Without `state.step`, a table that has
@@ -153,6 +171,9 @@ class Table {
   // Adds rows of a capture, all of which the shard owns. `images`: see RowsPiece. DATA_LOSS if they cannot be rows of
   // this table, RESOURCE_EXHAUSTED if there is no memory for them.
   absl::Status Restore(absl::Span<const uint64_t> hashes, absl::string_view images);
+  // Continues the counts of uses of ranges [first, first + count), which the shard owns; see RowsPiece. DATA_LOSS if
+  // they are not of this table.
+  absl::Status RestoreUses(uint32_t first, uint32_t count, absl::Span<const absl::string_view> uses);
   // Bytes of a row's image.
   size_t image_bytes() const { return rows_.layout().image_words() * sizeof(uint32_t); }
 
@@ -160,6 +181,9 @@ class Table {
     uint64_t rows = 0;
     uint64_t bytes = 0;
     uint64_t clock = 0;
+    v1::EvictedRows evicted = {};
+    uint64_t waiting = 0;
+    uint64_t not_admitted = 0;
   };
   Status status() const;
 
@@ -168,6 +192,9 @@ class Table {
         TableMemory* memory);
   BatchOutcome ApplyRows(absl::Span<const uint64_t> hashes, const Turn& turn, BatchPush push);
   absl::Status NotOwner(uint32_t range) const;
+  // Sets a turn's clock, and what follows from it. `worker`: whose message it is; not set for a step of all.
+  void SetMoment(std::optional<uint32_t> worker, Turn& turn) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  RowTime TimeLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Memory that a new row takes, with its part of the index and of the free space that growth leaves.
   uint64_t BytesOfNewRow() const;
 
@@ -193,6 +220,9 @@ class Table {
   mutable absl::Mutex mutex_;
   uint64_t clock_ ABSL_GUARDED_BY(mutex_) = 0;
   std::optional<double> position_ ABSL_GUARDED_BY(mutex_);
+  TableTicks ticks_ ABSL_GUARDED_BY(mutex_);
+  v1::EvictedRows evicted_ ABSL_GUARDED_BY(mutex_);
+  uint64_t not_admitted_ ABSL_GUARDED_BY(mutex_) = 0;
   StepMessages messages_ ABSL_GUARDED_BY(mutex_);
   // Not set if gradients are applied as they come.
   std::optional<StepAccumulator> steps_ ABSL_GUARDED_BY(mutex_);

@@ -45,6 +45,7 @@ std::optional<RowsPiece> TableCapture::Next() {
     Move(most - piece.rows.hashes.size(), piece);
     if (begin_ < rest_.hashes.size()) break;
     ++piece.ranges;
+    if (rest_.uses.has_value()) piece.uses.push_back(*std::move(rest_.uses));
     open_ = false;
     if (piece.rows.hashes.size() == most) break;
   }

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -20,6 +21,8 @@ struct RowsPiece {
   // Number of ranges that end with this piece, from `range` on. Other pieces have the rest of the one after them.
   uint32_t ranges = 0;
   RowImages rows;
+  // For each of these ranges, its counts of uses; see UseCounts. Empty if uses are not counted.
+  std::vector<std::string> uses;
 };
 
 // Owns a view of a table's ranges as they were when it began, which is read range by range while pushes go on. A push

@@ -25,7 +25,7 @@ class TableCaptureTest : public testing::Test {
  protected:
   void Push(const std::vector<uint64_t>& hashes) {
     const std::vector<float> gradients(hashes.size() * kDim, 1.0f);
-    table_.Push({hashes, gradients.data(), {}, 1, 0.5f, false, ++step_, &optimizer_, &initializer_});
+    table_.Push({hashes, gradients.data(), {}, 1, 0.5f, false, {++step_}, &optimizer_, &initializer_});
   }
 
   // Reads the rest of a capture, and expects its ranges to follow each other from `first` to `end`.

@@ -21,10 +21,11 @@ class TableMemory {
   PageArena& arena() { return arena_; }
   ByteBudget& budget() { return *budget_; }
 
-  // Counts the segments that were taken since the last call.
-  void Count() {
-    const uint64_t bytes = arena_.segment_bytes();
+  // Counts the segments that were taken since the last call, and the growth of memory besides them.
+  void Count(int64_t side_bytes = 0) {
     absl::MutexLock lock(&mutex_);
+    side_bytes_ += side_bytes;
+    const uint64_t bytes = arena_.segment_bytes() + side_bytes_;
     if (bytes <= counted_) return;
     held_.Add(budget_->Count(bytes - counted_));
     counted_ = bytes;
@@ -36,6 +37,7 @@ class TableMemory {
   absl::Mutex mutex_;
   ByteBudget::Reservation held_ ABSL_GUARDED_BY(mutex_);
   uint64_t counted_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t side_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace ballast

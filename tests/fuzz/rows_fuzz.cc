@@ -129,7 +129,7 @@ void CheckPush(FuzzInput input) {
   for (const v1::RowGradients& rows : request.gradients()) {
     const absl::StatusOr<MessageRows> order = MessageRows::Of(rows.ids(), kTable, /*unordered=*/true);
     if (!order.ok() || request.header().examples() == 0) continue;
-    const absl::StatusOr<PulledRows> pulled = shard->PullRows("job", kTable, *order, /*zero_missing=*/false);
+    const absl::StatusOr<PulledRows> pulled = shard->PullRows("job", kTable, *order, v1::RowQuery::MISSING_INITIAL);
     Require(pulled.ok() && pulled->present.empty(), "the rows that were pushed exist");
     for (float value : pulled->values.values()) Require(std::isfinite(value), "weights are finite");
     for (uint32_t version : pulled->versions) Require(version == 1, "a row is updated once");

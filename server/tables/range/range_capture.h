@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -21,6 +22,8 @@ struct RowImages {
   std::vector<uint32_t> words;
   // Rows to remove before, in any order; of changes only.
   std::vector<uint64_t> removed;
+  // See UseCounts::Save; not set if uses are not counted.
+  std::optional<std::string> uses;
 };
 
 // Keeps what one range's rows were when the capture began, while they change: the image of each row before its first
@@ -51,6 +54,14 @@ class RangeCapture {
     std::memcpy(kept_.words.data() + begin, row, layout.image_words() * sizeof(uint32_t));
   }
 
+  // Keeps the counts of uses, before their first change. `save` returns them.
+  template <typename Save>
+  void KeepUses(const Save& save) {
+    if (!uses_.has_value()) uses_ = save();
+  }
+  // Not set if the counts have not changed.
+  std::optional<std::string>& uses() { return uses_; }
+
   // In the order of the changes.
   const RowImages& kept() const { return kept_; }
 
@@ -63,6 +74,7 @@ class RangeCapture {
   // One bit per place.
   std::vector<uint64_t> marks_;
   RowImages kept_;
+  std::optional<std::string> uses_;
   std::optional<RangeChanges::Hashes> only_;
 };
 

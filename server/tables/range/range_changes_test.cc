@@ -26,15 +26,15 @@ class RangeChangesTest : public testing::Test {
   void Push(uint64_t hash) {
     const std::vector<uint64_t> hashes{hash};
     const std::vector<float> gradients(kDim, 1.0f);
-    BatchPush push{hashes, gradients.data(), {}, 1, 0.5f, false, 1, &optimizer_, &initializer_};
+    BatchPush push{hashes, gradients.data(), {}, 1, 0.5f, false, {1}, &optimizer_, &initializer_};
     BatchOutcome outcome;
     RowGroup group;
     group.count = 1;
-    range_.EnterPush(hashes, std::nullopt);
+    range_.EnterPush(hashes, std::nullopt, push.time, outcome);
     range_.Prefetch(hashes, group);
     range_.Find(hashes, group);
     range_.Push(push, group, outcome);
-    range_.LeavePush(false);
+    range_.LeavePush(false, push.time, outcome);
   }
 
   Values Now() const {

@@ -25,6 +25,8 @@ class RowSegments {
   // Address of the row at an allocated place: floats, then the state.
   float* At(uint32_t place) const { return reinterpret_cast<float*>(rows_.At(place)); }
 
+  // Places that were freed and are not used again yet.
+  uint64_t free_places() const { return free_places_; }
   uint64_t memory_bytes() const { return rows_.memory_bytes(); }
 
  private:
@@ -35,6 +37,7 @@ class RowSegments {
   uint32_t end_ = 0;
   // Most recently freed place; the freed row holds the number of the one before it.
   uint32_t free_ = kNone;
+  uint32_t free_places_ = 0;
 };
 
 }  // namespace ballast

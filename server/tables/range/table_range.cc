@@ -2,7 +2,9 @@
 #include "server/tables/range/table_range.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -35,6 +37,23 @@ RowUpdate UpdateOf(const BatchPush& push, size_t i, const RowLayout& layout, flo
   return update;
 }
 
+// Score of a row with a small norm, below that of any other.
+constexpr double kSmallNorm = -std::numeric_limits<double>::infinity();
+
+double Norm(absl::Span<const float> weights) {
+  double sum = 0;
+  for (float weight : weights) sum += double{weight} * weight;
+  return std::sqrt(sum);
+}
+
+// In [0, 1): the same for equal arguments, and else as if drawn at random.
+double Draw(uint64_t seed, uint64_t hash) {
+  uint64_t x = seed ^ hash;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+  return static_cast<double>((x ^ (x >> 31)) >> 11) * 0x1p-53;
+}
+
 // A row to copy.
 struct RowSource {
   uint64_t hash;
@@ -65,6 +84,12 @@ void BatchOutcome::Add(const BatchOutcome& other) {
   created += other.created;
   orphaned += other.orphaned;
   refused += other.refused;
+  not_admitted += other.not_admitted;
+  expired += other.expired;
+  over_budget += other.over_budget;
+  small_norm += other.small_norm;
+  returned += other.returned;
+  side_bytes += other.side_bytes;
   max_staleness = std::max(max_staleness, other.max_staleness);
 }
 
@@ -81,7 +106,16 @@ uint64_t TableRange::CountMissing(absl::Span<const uint64_t> hashes) const {
   return missing;
 }
 
-void TableRange::EnterPush(absl::Span<const uint64_t> hashes, std::optional<uint64_t> place) {
+TableRange::TableRange(PageArena* arena, const RowLayout& layout, int range_bits, float stagger, const RowRules& rules)
+    : layout_(layout),
+      rules_(rules),
+      range_bits_(range_bits),
+      index_(arena, range_bits, stagger),
+      rows_(arena, layout),
+      uses_(UseCounts::Make(rules, range_bits)) {}
+
+void TableRange::EnterPush(absl::Span<const uint64_t> hashes, std::optional<uint64_t> place, const RowTime& time,
+                           BatchOutcome& outcome) {
   mutex_.Lock();
   if (place.has_value()) {
     const auto turn = [&] {
@@ -90,10 +124,15 @@ void TableRange::EnterPush(absl::Span<const uint64_t> hashes, std::optional<uint
     };
     mutex_.Await(absl::Condition(&turn));
   }
-  ReserveMissingLocked(hashes);
+  ReserveMissingLocked(hashes, time, outcome);
 }
 
-void TableRange::LeavePush(bool ordered) {
+void TableRange::LeavePush(bool ordered, const RowTime& time, BatchOutcome& outcome) {
+  if (rules_.max_rows > 0 && index_.size() > rules_.max_rows) EvictLocked(time, outcome);
+  if (const uint64_t bytes = SideBytesLocked(); bytes != side_bytes_) {
+    outcome.side_bytes += static_cast<int64_t>(bytes - side_bytes_);
+    side_bytes_ = bytes;
+  }
   if (ordered) ++changes_;
   mutex_.Unlock();
 }
@@ -184,6 +223,7 @@ RowImages TableRange::EndCapture(RangeCapture* capture) {
   std::sort(sources.begin(), sources.end(), [](const RowSource& a, const RowSource& b) { return a.hash < b.hash; });
   RowImages rows = CopyRows(sources, layout_);
   if (only.has_value()) rows.removed = std::move(only->removed);
+  if (uses_ != nullptr) rows.uses = capture->uses().has_value() ? std::move(capture->uses()) : uses_->Save();
   return rows;
 }
 
@@ -201,6 +241,22 @@ size_t TableRange::Restore(absl::Span<const uint64_t> hashes, const char* images
   return restored;
 }
 
+absl::Status TableRange::RestoreUses(absl::string_view uses) {
+  absl::MutexLock lock(&mutex_);
+  if (uses_ != nullptr) return uses_->Restore(uses);
+  return uses.empty() ? absl::OkStatus() : absl::DataLossError("has counts of uses, which the table does not have");
+}
+
+uint64_t TableRange::Sweep(const RowTime& time) {
+  absl::MutexLock lock(&mutex_);
+  return SweepLocked(time);
+}
+
+uint64_t TableRange::free_places() const {
+  absl::ReaderMutexLock lock(&mutex_);
+  return rows_.free_places();
+}
+
 uint64_t TableRange::rows() const {
   absl::ReaderMutexLock lock(&mutex_);
   return index_.size();
@@ -208,7 +264,17 @@ uint64_t TableRange::rows() const {
 
 uint64_t TableRange::memory_bytes() const {
   absl::ReaderMutexLock lock(&mutex_);
-  return sizeof(*this) + index_.memory_bytes() + rows_.memory_bytes();
+  return sizeof(*this) + index_.memory_bytes() + rows_.memory_bytes() + SideBytesLocked();
+}
+
+uint64_t TableRange::waiting() const {
+  absl::ReaderMutexLock lock(&mutex_);
+  return uses_ == nullptr ? 0 : uses_->waiting();
+}
+
+void TableRange::CountWaiting(std::vector<uint64_t>& by_uses) const {
+  absl::ReaderMutexLock lock(&mutex_);
+  if (uses_ != nullptr) uses_->CountByUses(by_uses);
 }
 
 void TableRange::Prefetch() const { PrefetchBytes(this, sizeof(*this)); }
@@ -226,6 +292,7 @@ void TableRange::Pull(const BatchPull& pull, const RowGroup& group) const {
   for (size_t i = 0; i < group.count; ++i) {
     const size_t at = group.begin + i;
     const float* row = group.rows[i];
+    if (row != nullptr && pull.time.HasExpired(layout_.State(row).last_step)) row = nullptr;
     float* values = pull.values + at * dim;
     if (row != nullptr) {
       std::memcpy(values, row, dim * sizeof(float));
@@ -242,36 +309,141 @@ void TableRange::Push(const BatchPush& push, RowGroup& group, BatchOutcome& outc
   RowUpdate updates[RowGroup::kMost];
   size_t updated = 0;
   for (size_t i = 0; i < group.count; ++i) {
-    const uint64_t hash = push.hashes[group.begin + i];
+    const size_t at = group.begin + i;
     float* row = group.rows[i];
-    if (row != nullptr) {
-      ChangeLocked(hash, group.places[i]);
+    const bool expired = row != nullptr && push.time.HasExpired(layout_.State(row).last_step);
+    if (row != nullptr && !expired) {
+      ChangeLocked(push.hashes[at], group.places[i]);
     } else {
-      row = CreateLocked(hash);
-      ++(row == nullptr ? outcome.refused : outcome.created);
+      row = BeginLocked(push, at, row, group.places[i], outcome);
       if (row == nullptr) continue;
-      push.initializer->Fill(hash, {row, static_cast<size_t>(layout_.dim())});
-      std::fill_n(row + layout_.dim(), layout_.slot_floats(), 0.0f);
-      layout_.State(row) = RowState();
     }
-    updates[updated++] = UpdateOf(push, group.begin + i, layout_, row, outcome);
+    if (rules_.half_life > 0) {
+      RowState& state = layout_.State(row);
+      const uint32_t uses = push.uses.empty() ? 1 : push.uses[at];
+      state.score = ScoreAfter(state.score, push.time.Since(state.last_step), rules_.half_life, uses);
+    }
+    updates[updated++] = UpdateOf(push, at, layout_, row, outcome);
   }
   push.optimizer->Apply(layout_.dim(), push.gradient_scale, absl::MakeConstSpan(updates, updated));
   for (size_t i = 0; i < updated; ++i) {
     RowState& state = layout_.State(updates[i].row);
-    state.last_step = push.step;
+    state.last_step = push.time.now;
     state.version = updates[i].update;
   }
   outcome.applied += updated;
 }
 
-void TableRange::ReserveMissingLocked(absl::Span<const uint64_t> hashes) {
+bool TableRange::AdmitLocked(const BatchPush& push, size_t at) {
+  const uint64_t hash = push.hashes[at];
+  if (uses_ != nullptr) {
+    for (RangeCapture* capture : captures_)
+      capture->KeepUses([this] {
+        mutex_.AssertReaderHeld();
+        return uses_->Save();
+      });
+    const uint32_t uses = push.uses.empty() ? 1 : push.uses[at];
+    if (uses_->Count(hash, uses, push.time) < rules_.min_uses) return false;
+  }
+  if (rules_.probability < 1 && Draw(push.draw, hash) >= rules_.probability) return false;
+  if (uses_ != nullptr) uses_->Forget(hash);
+  return true;
+}
+
+float* TableRange::BeginLocked(const BatchPush& push, size_t at, float* expired, uint32_t place,
+                               BatchOutcome& outcome) {
+  const uint64_t hash = push.hashes[at];
+  if (!AdmitLocked(push, at)) {
+    ++outcome.not_admitted;
+    return nullptr;
+  }
+  float* row = expired;
+  if (row != nullptr) {
+    ChangeLocked(hash, place);
+    ++outcome.expired;
+    ++outcome.returned;
+  } else {
+    row = CreateLocked(hash);
+    if (row == nullptr) {
+      ++outcome.refused;
+      return nullptr;
+    }
+    outcome.returned += evicted_.Take(hash, range_bits_);
+  }
+  ++outcome.created;
+  push.initializer->Fill(hash, {row, static_cast<size_t>(layout_.dim())});
+  std::fill_n(row + layout_.dim(), layout_.slot_floats(), 0.0f);
+  layout_.State(row) = RowState();
+  return row;
+}
+
+void TableRange::ReserveMissingLocked(absl::Span<const uint64_t> hashes, const RowTime& time, BatchOutcome& outcome) {
   if (index_.size() + hashes.size() <= index_.capacity()) return;
-  const auto missing = std::count_if(hashes.begin(), hashes.end(), [this](uint64_t hash) {
-    mutex_.AssertHeld();
-    return index_.Find(hash) == RowIndex::kNoPlace;
-  });
-  index_.Reserve(index_.size() + missing);
+  const auto rows_after = [&] {
+    return index_.size() + std::count_if(hashes.begin(), hashes.end(), [this](uint64_t hash) {
+             mutex_.AssertHeld();
+             return index_.Find(hash) == RowIndex::kNoPlace;
+           });
+  };
+  uint64_t rows = rows_after();
+  if (rows <= index_.capacity()) return;
+  if (const uint64_t swept = SweepLocked(time); swept > 0) {
+    outcome.expired += swept;
+    rows = rows_after();
+    // With less free space, the next push would have to sweep again.
+    if (rows <= index_.capacity() / 10 * 9) return;
+  }
+  index_.Reserve(rows);
+}
+
+uint64_t TableRange::SweepLocked(const RowTime& time) {
+  if (time.max_age >= RowTime::kNever) return 0;
+  uint64_t swept = 0;
+  for (const RowIndex::Entry& entry : index_.Entries()) {
+    if (!time.HasExpired(layout_.State(rows_.At(entry.place)).last_step)) continue;
+    RemoveByRuleLocked(entry);
+    ++swept;
+  }
+  return swept;
+}
+
+void TableRange::EvictLocked(const RowTime& time, BatchOutcome& outcome) {
+  // The outcome must not depend on which expired rows were swept before.
+  outcome.expired += SweepLocked(time);
+  if (index_.size() <= rules_.max_rows) return;
+  struct Candidate {
+    double score;
+    RowIndex::Entry entry;
+  };
+  std::vector<Candidate> candidates;
+  candidates.reserve(index_.size());
+  for (const RowIndex::Entry& entry : index_.Entries()) {
+    const float* const row = rows_.At(entry.place);
+    const RowState& state = layout_.State(row);
+    const int32_t age = time.Since(state.last_step);
+    double score = rules_.half_life > 0 ? ScoreAt(state.score, age, rules_.half_life) : -static_cast<double>(age);
+    if (rules_.min_norm > 0 && Norm({row, static_cast<size_t>(layout_.dim())}) < rules_.min_norm) score = kSmallNorm;
+    candidates.push_back({score, entry});
+  }
+  const size_t victims = index_.size() - std::max<uint64_t>(rules_.max_rows * 9 / 10, 1);
+  std::nth_element(candidates.begin(), candidates.begin() + victims, candidates.end(),
+                   [](const Candidate& a, const Candidate& b) {
+                     return a.score != b.score ? a.score < b.score : a.entry.hash < b.entry.hash;
+                   });
+  for (size_t i = 0; i < victims; ++i) {
+    ++(candidates[i].score == kSmallNorm ? outcome.small_norm : outcome.over_budget);
+    RemoveByRuleLocked(candidates[i].entry);
+  }
+}
+
+void TableRange::RemoveByRuleLocked(const RowIndex::Entry& entry) {
+  index_.Erase(entry.hash);
+  evicted_.Add(entry.hash, range_bits_, index_.size() + 1);
+  RemoveLocked(entry.hash, entry.place);
+}
+
+uint64_t TableRange::SideBytesLocked() const {
+  return evicted_.memory_bytes() + (uses_ == nullptr ? 0 : uses_->memory_bytes());
 }
 
 float* TableRange::CreateLocked(uint64_t hash) {

@@ -4,19 +4,25 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
+#include "server/tables/range/evicted_hashes.h"
 #include "server/tables/range/range_capture.h"
 #include "server/tables/range/range_changes.h"
 #include "server/tables/range/row_batch.h"
 #include "server/tables/range/row_index.h"
 #include "server/tables/range/row_layout.h"
+#include "server/tables/range/row_rules.h"
 #include "server/tables/range/row_segments.h"
+#include "server/tables/range/use_counts.h"
 
 namespace ballast {
 
@@ -48,8 +54,7 @@ struct RowGroup {
 class TableRange {
  public:
   // `arena` must outlive the range. `stagger`: see RowIndex.
-  TableRange(PageArena* arena, const RowLayout& layout, int range_bits, float stagger)
-      : layout_(layout), index_(arena, range_bits, stagger), rows_(arena, layout) {}
+  TableRange(PageArena* arena, const RowLayout& layout, int range_bits, float stagger, const RowRules& rules = {});
 
   // Begin and end a visit that reads rows.
   void EnterPull() const ABSL_SHARED_LOCK_FUNCTION(mutex_) { mutex_.ReaderLock(); }
@@ -58,10 +63,11 @@ class TableRange {
   void Pull(const BatchPull& pull, const RowGroup& group) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
 
   // Begin and end a visit that updates rows of this range, those with the given hashes. With a place, waits for the
-  // changes before it.
-  void EnterPush(absl::Span<const uint64_t> hashes, std::optional<uint64_t> place) ABSL_EXCLUSIVE_LOCK_FUNCTION(mutex_);
-  void LeavePush(bool ordered) ABSL_UNLOCK_FUNCTION(mutex_);
-  // Updates the rows of a group, and creates those that are missing.
+  // changes before it. The end of the visit evicts rows above the range's budget.
+  void EnterPush(absl::Span<const uint64_t> hashes, std::optional<uint64_t> place, const RowTime& time,
+                 BatchOutcome& outcome) ABSL_EXCLUSIVE_LOCK_FUNCTION(mutex_);
+  void LeavePush(bool ordered, const RowTime& time, BatchOutcome& outcome) ABSL_UNLOCK_FUNCTION(mutex_);
+  // Updates the rows of a group, and creates those that are missing and admitted.
   void Push(const BatchPush& push, RowGroup& group, BatchOutcome& outcome) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // The first steps of a group's visit. `hashes`: those of the group.
@@ -69,6 +75,9 @@ class TableRange {
     index_.Prefetch(hashes, group.homes);
   }
   void Find(absl::Span<const uint64_t> hashes, RowGroup& group) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+
+  // Removes the rows that have expired, which nobody but memory, captures and followers can tell; returns their number.
+  uint64_t Sweep(const RowTime& time);
 
   // See SparseTable.
   uint64_t CountMissing(absl::Span<const uint64_t> hashes) const;
@@ -100,17 +109,37 @@ class TableRange {
   // Adds rows of this range; the hashes ascend. `images`: RowLayout::image_words() words each. Returns the number of
   // rows added: fewer if one existed, which stays as it is, or if there is no memory.
   size_t Restore(absl::Span<const uint64_t> hashes, const char* images);
+  // Continues the counts of uses of a capture; see UseCounts.
+  absl::Status RestoreUses(absl::string_view uses);
 
   uint64_t rows() const;
+  // Rows that can begin without more memory, besides that of the index.
+  uint64_t free_places() const;
   // Bytes of index, rows and this object.
   uint64_t memory_bytes() const;
+  // Ids whose uses are counted.
+  uint64_t waiting() const;
+  void CountWaiting(std::vector<uint64_t>& by_uses) const;
 
   // Prefetches this object itself, so that the next call finds it in the cache.
   void Prefetch() const;
 
  private:
-  // Makes room in the index for the missing ones of the hashes, if there is memory.
-  void ReserveMissingLocked(absl::Span<const uint64_t> hashes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Makes room in the index for the missing ones of the hashes, if there is memory; first by removing expired rows.
+  void ReserveMissingLocked(absl::Span<const uint64_t> hashes, const RowTime& time, BatchOutcome& outcome)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // True if the id may have a row, after these uses.
+  bool AdmitLocked(const BatchPush& push, size_t at) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Address of the row to begin for an id, in place of the expired one if there is one; nullptr if it is not admitted
+  // or there is no memory. The floats are initial, the state is new.
+  float* BeginLocked(const BatchPush& push, size_t at, float* expired, uint32_t place, BatchOutcome& outcome)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  uint64_t SweepLocked(const RowTime& time) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Evicts the rows that the range has no budget for.
+  void EvictLocked(const RowTime& time, BatchOutcome& outcome) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Removes a row by a rule.
+  void RemoveByRuleLocked(const RowIndex::Entry& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  uint64_t SideBytesLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   // Creates the row, with undefined contents; nullptr if there is no memory. The index must not grow during a visit, so
   // there must be room in it.
   float* CreateLocked(uint64_t hash) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -122,6 +151,8 @@ class TableRange {
   void RemoveLocked(uint64_t hash, uint32_t place) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const RowLayout layout_;
+  const RowRules rules_;
+  const int range_bits_;
   std::atomic<uint64_t> next_order_{0};
   mutable absl::Mutex mutex_;
   // Number of ordered changes made.
@@ -131,6 +162,10 @@ class TableRange {
   // Captures that have not read this range yet.
   std::vector<RangeCapture*> captures_ ABSL_GUARDED_BY(mutex_);
   std::vector<RangeChanges*> followers_ ABSL_GUARDED_BY(mutex_);
+  EvictedHashes evicted_ ABSL_GUARDED_BY(mutex_);
+  // Null if every id is admitted at its first use.
+  std::unique_ptr<UseCounts> uses_ ABSL_GUARDED_BY(mutex_);
+  uint64_t side_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace ballast

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <optional>
 #include <utility>
 
 namespace ballast {
@@ -41,6 +42,19 @@ std::vector<uint64_t> DistinctHashes(absl::Span<const RowAddend> addends) {
   return hashes;
 }
 
+std::vector<uint16_t> AddUses(absl::Span<const RowAddend> addends, size_t rows) {
+  std::vector<uint16_t> uses(rows, 0);
+  std::optional<uint64_t> last;
+  size_t row = 0;
+  VisitInOrder(addends, [&](uint64_t hash, const RowAddend& addend, size_t at) {
+    if (last.has_value() && *last != hash) ++row;
+    last = hash;
+    const uint32_t more = addend.uses.empty() ? 1 : addend.uses[at];
+    uses[row] = static_cast<uint16_t>(std::min<uint32_t>(uses[row] + more, UINT16_MAX));
+  });
+  return uses;
+}
+
 uint32_t CountWorkers(absl::Span<const RowAddend> addends) {
   uint32_t workers = 0;
   for (size_t i = 0; i < addends.size(); ++i) workers += i == 0 || addends[i].worker != addends[i - 1].worker;
@@ -49,10 +63,11 @@ uint32_t CountWorkers(absl::Span<const RowAddend> addends) {
 
 }  // namespace
 
-MergedRows MergeRows(absl::Span<const RowAddend> addends, uint32_t dim, uint64_t examples) {
+MergedRows MergeRows(absl::Span<const RowAddend> addends, uint32_t dim, uint64_t examples, bool count_uses) {
   MergedRows merged;
   merged.hashes = DistinctHashes(addends);
   if (merged.hashes.empty()) return merged;
+  if (count_uses) merged.uses = AddUses(addends, merged.hashes.size());
   merged.gradients = ValueBuffer(merged.hashes.size() * dim);
   // Gradients over all examples of the step are kept bit for bit.
   const bool weighted =

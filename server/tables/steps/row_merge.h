@@ -18,6 +18,8 @@ struct RowAddend {
   absl::Span<const uint64_t> hashes;
   // [hashes, dim].
   absl::Span<const float> gradients;
+  // Uses of each id; empty: 1.
+  absl::Span<const uint16_t> uses = {};
 };
 
 // The gradients of a step's distinct rows: their mean is gradients * scale.
@@ -27,11 +29,14 @@ struct MergedRows {
   // [hashes, dim].
   ValueBuffer gradients;
   float scale = 1;
+  // Uses of each id, of all workers; empty if they are not counted.
+  std::vector<uint16_t> uses;
 };
 
 // Merges addends, which are in the order of the workers' ranks: for each row, the sum of examples * gradient in that
 // order, divided by the examples of the step, whoever sent the row. A row has the bits that WeightedSum gives to a
 // tensor of its length, of which a worker without the row pushes zeros. The bits depend on the addends' order only.
-MergedRows MergeRows(absl::Span<const RowAddend> addends, uint32_t dim, uint64_t examples);
+// `count_uses`: also adds the uses.
+MergedRows MergeRows(absl::Span<const RowAddend> addends, uint32_t dim, uint64_t examples, bool count_uses = false);
 
 }  // namespace ballast

@@ -100,5 +100,16 @@ TEST(RowMergeTest, ARowHasTheBitsOfATensorOfItsLength) {
   }
 }
 
+TEST(RowMergeTest, AddsTheUsesOfAllWorkers) {
+  const std::vector<uint64_t> first = {1, 4}, second = {1, 2};
+  const std::vector<float> gradients = {1, 1};
+  const std::vector<uint16_t> uses = {65000, 7};
+  const std::vector<uint16_t> more = {600, 2};
+  const RowAddend addends[] = {
+      {0, 1, first, gradients, uses}, {1, 1, second, gradients, {}}, {2, 1, first, gradients, more}};
+  EXPECT_EQ(MergeRows(addends, 1, 3, /*count_uses=*/true).uses, (std::vector<uint16_t>{65535, 1, 9}));
+  EXPECT_TRUE(MergeRows(addends, 1, 3).uses.empty());
+}
+
 }  // namespace
 }  // namespace ballast

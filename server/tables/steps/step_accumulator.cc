@@ -8,13 +8,13 @@
 
 namespace ballast {
 
-MergedRows StepAccumulator::Closed::Merge(uint32_t dim) const {
+MergedRows StepAccumulator::Closed::Merge(uint32_t dim, bool count_uses) const {
   std::vector<RowAddend> addends;
   for (const BufferedRows& rows : messages) {
     if (rows.examples == 0) continue;
-    addends.push_back({rows.worker, rows.examples, rows.hashes, rows.gradients.values()});
+    addends.push_back({rows.worker, rows.examples, rows.hashes, rows.gradients.values(), rows.uses});
   }
-  return MergeRows(addends, dim, examples);
+  return MergeRows(addends, dim, examples, count_uses);
 }
 
 absl::Status StepAccumulator::CheckStep(uint64_t step) const {

@@ -26,6 +26,8 @@ struct BufferedRows {
   std::vector<uint64_t> hashes;
   // [hashes, dim]. Shared, and not changed.
   ValueBuffer gradients;
+  // Uses of each id; empty: 1.
+  std::vector<uint16_t> uses = {};
 };
 
 // Buffers the messages of a table's rows until the step's workers have sent all of theirs: all active (not paused)
@@ -48,7 +50,7 @@ class StepAccumulator {
     ByteBudget::Reservation memory;
 
     // See MergeRows.
-    MergedRows Merge(uint32_t dim) const;
+    MergedRows Merge(uint32_t dim, bool count_uses = false) const;
   };
 
   // FAILED_PRECONDITION if no worker can be at `step`, because an earlier one is not applied. Once OK, it stays OK.
