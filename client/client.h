@@ -22,6 +22,7 @@
 #include "client/client_options.h"
 #include "client/future.h"
 #include "client/rows/row_batch.h"
+#include "client/rows/row_report.h"
 #include "client/rows/step_counts.h"
 #include "client/slice_message.h"
 #include "common/tensors/shard_map.h"
@@ -93,6 +94,10 @@ class Client {
   // Reports that this worker stops pushing for now, so that others do not wait for it until its next push; blocks. Call
   // it after the futures of all pushes are ready.
   absl::Status Pause();
+
+  // Counts the rows of a table at all shards, and returns the `top` rows with the most updates, at most 10,000; blocks.
+  // INVALID_ARGUMENT for an unknown table.
+  absl::StatusOr<RowReport> InspectRows(uint32_t table_id, uint32_t top);
 
   // Returns each shard's status, by rank; blocks.
   absl::StatusOr<std::vector<v1::GetStatusResponse>> GetStatus();

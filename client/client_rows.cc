@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/client.h"
 #include "client/rows/row_message.h"
+#include "client/shard_channel.h"
 #include "client/shard_exchange.h"
 #include "common/tables/table_spec.h"
 
@@ -73,6 +74,38 @@ Future<RowsResult> Client::PushRows(uint64_t step, uint32_t examples, absl::Span
   }
   CountMessages(step, last_to, messages);
   return SendRows(std::move(messages));
+}
+
+absl::StatusOr<RowReport> Client::InspectRows(uint32_t table_id, uint32_t top) {
+  std::optional<PlacedTable> placed;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (const PlacedTable* const table = map_.FindTable(table_id)) placed = *table;
+  }
+  if (!placed.has_value()) {
+    return absl::InvalidArgumentError(absl::StrCat("table ", table_id, " was not declared"));
+  }
+  const std::vector<ShardChannel*> shards = channels();
+  RowReport report(top);
+  for (const RangeSpan& span : placed->spans) {
+    v1::InspectRowsRequest request;
+    request.set_table_id(table_id);
+    request.set_top(top);
+    const uint32_t end = span.first + span.count;
+    for (uint32_t first = span.first; first < end;) {
+      request.set_first(first);
+      request.set_count(end - first);
+      const auto answer = shards[span.shard]->InspectRows(request);
+      if (!answer.Get().ok()) return answer.Get().status();
+      if (answer.Get()->next() <= first || answer.Get()->next() > end) {
+        return absl::InternalError(absl::StrCat("inspect rows: got up to range ", answer.Get()->next(),
+                                                ", want a range after ", first, " up to ", end));
+      }
+      report.Add(*answer.Get());
+      first = answer.Get()->next();
+    }
+  }
+  return report;
 }
 
 template <typename Batch>

@@ -291,6 +291,12 @@ Future<v1::GetStatusResponse> ShardChannel::GetStatus(absl::Duration timeout) {
   return Ask<v1::GetStatusResponse>(std::move(options), std::move(request), &Async::GetStatus);
 }
 
+Future<v1::InspectRowsResponse> ShardChannel::InspectRows(v1::InspectRowsRequest request) {
+  request.set_job(options_.job);
+  return Ask<v1::InspectRowsResponse>(Options("inspect rows", absl::ZeroDuration()), std::move(request),
+                                      &Async::InspectRows);
+}
+
 Future<v1::PauseResponse> ShardChannel::Pause() {
   v1::PauseRequest request;
   request.set_job(options_.job);

@@ -68,6 +68,8 @@ class ShardChannel {
   // Calls `done` with the final status.
   void ReportVersions(v1::ReportVersionsRequest request, std::function<void(absl::Status)> done);
   Future<v1::GetStatusResponse> GetStatus(absl::Duration timeout);
+  // `request.job` is set here.
+  Future<v1::InspectRowsResponse> InspectRows(v1::InspectRowsRequest request);
 
   // Switches to the shard's new address: later messages are sent there, and messages in flight are sent again there at
   // once, unchanged. Blocks until no attempt uses the old address, which requires no response from it, and closes the

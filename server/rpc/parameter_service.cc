@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/job/kind_names.h"
+#include "common/job/limits.h"
 #include "common/program/this_process.h"
 #include "common/rpc/grpc_status.h"
 #include "common/status/error_reason.h"
@@ -137,10 +138,18 @@ grpc::ServerUnaryReactor* ParameterServiceAdapter::InspectRows(grpc::CallbackSer
                                                                v1::InspectRowsResponse* response) {
   if (absl::Status may = Check(*context, "ParameterService/InspectRows", request->job()); !may.ok())
     return Answer(context, may);
+  if (absl::Status status = CheckLimits(*request, ""); !status.ok()) {
+    return Answer(context,
+                  WithReason(v1::ERROR_REASON_INVALID_REQUEST, Annotate(status, absl::StrCat("shard ", rank_))));
+  }
   return AnswerLater(context, executors_.declarations, *request, [this, request, response] {
-    absl::StatusOr<v1::InspectRowsResponse> inspected = shard_->InspectRows(*request);
-    if (inspected.ok()) *response = *std::move(inspected);
-    return inspected.status();
+    absl::StatusOr<Table::Inspected> inspected =
+        shard_->InspectRows(request->job(), request->table_id(), request->first(), request->count(), request->top());
+    if (!inspected.ok()) return inspected.status();
+    *response->mutable_statistics() = std::move(inspected->statistics);
+    response->mutable_top()->Add(inspected->top.begin(), inspected->top.end());
+    response->set_next(inspected->next);
+    return absl::OkStatus();
   });
 }
 

@@ -5,7 +5,6 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
-#include "common/job/limits.h"
 #include "common/status/error_reason.h"
 #include "common/tables/table_spec.h"
 #include "server/shard/shard_record.h"
@@ -228,23 +227,16 @@ absl::StatusOr<PulledRows> ParameterShard::PullRows(absl::string_view job, uint3
   return (*table)->Pull(order, missing);
 }
 
-absl::StatusOr<v1::InspectRowsResponse> ParameterShard::InspectRows(const v1::InspectRowsRequest& request) const {
-  if (absl::Status status = job_.CheckName(request.job()); !status.ok()) return status;
-  const absl::StatusOr<Table*> table = tables_.Find(request.table_id());
+absl::StatusOr<Table::Inspected> ParameterShard::InspectRows(absl::string_view job, uint32_t table_id, uint32_t first,
+                                                             uint32_t count, uint32_t top) const {
+  if (absl::Status status = job_.CheckName(job); !status.ok()) return status;
+  const absl::StatusOr<Table*> table = tables_.Find(table_id);
   if (!table.ok()) return table.status();
-  absl::Status status = CheckLimits(request, "");
   const uint32_t ranges = RangeCount((*table)->spec());
-  if (status.ok() &&
-      (request.count() == 0 || request.first() >= ranges || request.count() > ranges - request.first())) {
-    status = absl::InvalidArgumentError(absl::StrCat("got ", request.count(), " ranges from ", request.first(),
-                                                     ", want at least one of the table's ", ranges));
-  }
-  if (!status.ok()) {
-    return Annotate(WithReason(v1::ERROR_REASON_INVALID_REQUEST, status), absl::StrCat("shard ", options_.rank));
-  }
-  v1::InspectRowsResponse response;
-  (*table)->Inspect(request.first(), request.count(), request.top(), response);
-  return response;
+  if (count > 0 && first < ranges && count <= ranges - first) return (*table)->Inspect(first, count, top);
+  return WithReason(v1::ERROR_REASON_INVALID_REQUEST,
+                    absl::InvalidArgumentError(absl::StrCat("shard ", options_.rank, ": got ", count, " ranges from ",
+                                                            first, ", want at least one of the table's ", ranges)));
 }
 
 absl::StatusOr<SetOutcome> ParameterShard::TakeValues(absl::Span<const ValueView> values,

@@ -125,7 +125,8 @@ class ParameterShard {
 
   // Counts rows of a table; see ballast.v1.InspectRows. INVALID_ARGUMENT for ranges that the table does not have;
   // NOT_FOUND for a table that is not declared.
-  absl::StatusOr<v1::InspectRowsResponse> InspectRows(const v1::InspectRowsRequest& request) const;
+  absl::StatusOr<Table::Inspected> InspectRows(absl::string_view job, uint32_t table_id, uint32_t first, uint32_t count,
+                                               uint32_t top) const;
 
   // Sets the first values of all given slices or of none; see ballast.v1.SetValues. INVALID_ARGUMENT, NOT_FOUND and
   // FAILED_PRECONDITION change nothing. A retry is safe.

@@ -328,7 +328,7 @@ PulledRows Table::Pull(const MessageRows& order, v1::RowQuery::Missing missing) 
   return pulled;
 }
 
-void Table::Inspect(uint32_t first, uint32_t count, uint32_t top, v1::InspectRowsResponse& response) const {
+Table::Inspected Table::Inspect(uint32_t first, uint32_t count, uint32_t top) const {
   constexpr absl::Duration kLongest = absl::Milliseconds(100);
   const SparseTableOptions& own = rows_.options();
   const uint64_t end = std::min<uint64_t>(uint64_t{first} + count, RangeCount(spec()));
@@ -350,9 +350,7 @@ void Table::Inspect(uint32_t first, uint32_t count, uint32_t top, v1::InspectRow
     ++range;
     break;
   }
-  *response.mutable_statistics() = inspection.statistics();
-  for (v1::HotRow& row : inspection.Top()) *response.add_top() = std::move(row);
-  response.set_next(range < own_end ? range : end);
+  return {inspection.statistics(), inspection.Top(), static_cast<uint32_t>(range < own_end ? range : end)};
 }
 
 Table::State Table::state() const {

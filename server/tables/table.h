@@ -16,7 +16,6 @@
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
-#include "ballast/v1/parameter_service.pb.h"
 #include "ballast/v1/table.pb.h"
 #include "common/concurrency/wait_list.h"
 #include "common/tables/row_hash.h"
@@ -138,9 +137,16 @@ class Table {
   // at this shard.
   uint64_t Sweep(uint32_t index);
 
-  // Counts the rows of ranges [first, first + count), of which those at this shard are read, into `response`. Stops
-  // after about 100 ms, but reads at least one.
-  void Inspect(uint32_t first, uint32_t count, uint32_t top, v1::InspectRowsResponse& response) const;
+  struct Inspected {
+    v1::RowStatistics statistics;
+    // Rows with the most updates.
+    std::vector<v1::HotRow> top;
+    // The first range that was not read.
+    uint32_t next = 0;
+  };
+  // Counts the rows of ranges [first, first + count), of which those at this shard are read. Stops after about 100 ms,
+  // but reads at least one.
+  Inspected Inspect(uint32_t first, uint32_t count, uint32_t top) const;
 
   // The table besides its rows.
   struct State {
