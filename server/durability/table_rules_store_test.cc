@@ -82,7 +82,7 @@ class TableRulesStoreTest : public ShardStoreTest, public testing::WithParamInte
 TEST_P(TableRulesStoreTest, GoOnAfterARestartAsIfThereHadBeenNone) {
   for (const bool snapshot : {false, true}) {
     ParameterShard twin({}, Clock::Real());
-    ASSERT_THAT(twin.Declare(Job(), {}, {PartOf(0, 1, WithRules(GetParam()))}), IsOk());
+    ASSERT_THAT(twin.Declare(Job(v1::Durability::NONE), {}, {PartOf(0, 1, WithRules(GetParam()))}), IsOk());
     folder_ = NewFolder();
     Process* process = &StartTable();
     for (uint64_t sequence = 1; sequence <= 150; ++sequence) {
