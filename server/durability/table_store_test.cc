@@ -48,6 +48,14 @@ TEST_F(TableStoreTest, RowsComeBackFromTheLog) {
   EXPECT_EQ(PushRows(again.shard, 1001, 1, 21)->created, 1u);
 }
 
+TEST_F(TableStoreTest, ATableWithoutRowsComesBackFromASnapshot) {
+  ASSERT_THAT(StartTables().store->TakeSnapshot(), IsOk());
+  Process& again = Start();
+  EXPECT_GE(again.recovered.snapshot_position, 1u);
+  EXPECT_EQ(again.recovered.records, 0u);
+  EXPECT_EQ(PushRows(again.shard, 10, 1, 1)->created, 10u);
+}
+
 TEST_F(TableStoreTest, RowsComeBackFromASnapshotAndTheLogAfterIt) {
   Process& process = StartTables();
   for (uint64_t step = 1; step <= 20; ++step)
