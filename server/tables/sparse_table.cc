@@ -132,20 +132,33 @@ void SparseTable::Reserve(uint32_t range, uint64_t rows) { ranges_[range - optio
 
 bool SparseTable::Erase(uint64_t hash) { return Range(hash).Erase(hash); }
 
-std::unique_ptr<TableCapture> SparseTable::BeginCapture(uint32_t first, uint32_t count) const {
+std::vector<TableRange*> SparseTable::Ranges(uint32_t first, uint32_t count) const {
   std::vector<TableRange*> ranges;
   for (uint32_t range = first; range < first + count; ++range) {
     ranges.push_back(ranges_[range - options_.first_range].get());
   }
-  return std::make_unique<TableCapture>(first, std::move(ranges), layout_);
+  return ranges;
 }
 
-size_t SparseTable::Restore(absl::Span<const uint64_t> hashes, const char* images) {
+std::unique_ptr<TableCapture> SparseTable::BeginCapture(uint32_t first, uint32_t count) const {
+  return std::make_unique<TableCapture>(first, Ranges(first, count), layout_);
+}
+
+std::unique_ptr<TableChanges> SparseTable::Follow() const {
+  return std::make_unique<TableChanges>(Ranges(options_.first_range, options_.range_count));
+}
+
+std::unique_ptr<TableCapture> SparseTable::BeginCapture(TableChanges& since) const {
+  return std::make_unique<TableCapture>(options_.first_range, Ranges(options_.first_range, options_.range_count),
+                                        layout_, since.of_ranges());
+}
+
+size_t SparseTable::Restore(absl::Span<const uint64_t> hashes, const char* images, bool replace) {
   const size_t bytes = layout_.image_words() * sizeof(uint32_t);
   size_t restored = 0;
   for (size_t begin = 0; begin < hashes.size();) {
     const Part part = NextPart(hashes, begin);
-    restored += part.range->Restore(hashes.subspan(begin, part.count), images + begin * bytes);
+    restored += part.range->Restore(hashes.subspan(begin, part.count), images + begin * bytes, replace);
     begin += part.count;
   }
   return restored;

@@ -15,6 +15,7 @@
 #include "server/tables/range/row_rules.h"
 #include "server/tables/range/table_range.h"
 #include "server/tables/table_capture.h"
+#include "server/tables/table_changes.h"
 
 namespace ballast {
 
@@ -72,9 +73,15 @@ class SparseTable {
   }
   std::unique_ptr<TableCapture> BeginCapture(uint32_t first, uint32_t count) const;
 
+  // Follows all ranges of this shard, for BeginCapture of the changes alone, which it takes out of `since`. No push may
+  // run meanwhile. The table outlives both.
+  std::unique_ptr<TableChanges> Follow() const;
+  std::unique_ptr<TableCapture> BeginCapture(TableChanges& since) const;
+
   // Adds rows, all of this shard; the hashes ascend. `images`: RowLayout::image_words() words each, one after the
-  // other. Returns the number of rows added: fewer if one existed or there is no memory.
-  size_t Restore(absl::Span<const uint64_t> hashes, const char* images);
+  // other. Returns the number of rows added: fewer if there is no memory, or if one existed, which stays as it is
+  // unless `replace`.
+  size_t Restore(absl::Span<const uint64_t> hashes, const char* images, bool replace = false);
 
   // See TableRange; the range must be of this shard.
   absl::Status RestoreUses(uint32_t range, absl::string_view uses) {
@@ -112,6 +119,7 @@ class SparseTable {
   // The part that starts at hash number `begin`.
   Part NextPart(absl::Span<const uint64_t> hashes, size_t begin) const;
   TableRange& Range(uint64_t hash) const;
+  std::vector<TableRange*> Ranges(uint32_t first, uint32_t count) const;
 
   const SparseTableOptions options_;
   const RowLayout layout_;

@@ -397,21 +397,49 @@ absl::Status Table::SetState(State state) {
   return steps_->Restore(*std::move(state.step), memory_->budget().Count(bytes));
 }
 
+std::optional<uint64_t> Table::ChangedSince(uint64_t checkpoint) const {
+  absl::MutexLock lock(&mutex_);
+  if (since_checkpoint_ == nullptr || checkpoint_ != checkpoint) return std::nullopt;
+  return since_checkpoint_->Count();
+}
+
+std::unique_ptr<TableCapture> Table::BeginCheckpoint(uint64_t checkpoint, bool changes_alone) {
+  absl::MutexLock lock(&mutex_);
+  checkpoint_ = checkpoint;
+  if (changes_alone) return rows_.BeginCapture(*since_checkpoint_);
+  since_checkpoint_ = rows_.Follow();
+  return rows_.BeginCapture();
+}
+
+absl::Status Table::Damaged(absl::string_view what) const {
+  return absl::DataLossError(absl::StrCat("table \"", spec().name(), "\": ", what));
+}
+
 absl::Status Table::Restore(absl::Span<const uint64_t> hashes, absl::string_view images) {
-  const auto damaged = [&](absl::string_view what) {
-    return absl::DataLossError(absl::StrCat("table \"", spec().name(), "\": ", what));
-  };
+  return Restore(hashes, images, /*replace=*/false);
+}
+
+absl::Status Table::RestoreChanges(absl::Span<const uint64_t> removed, absl::Span<const uint64_t> hashes,
+                                   absl::string_view images) {
+  if (absl::Status status = rows_.CheckHashes(removed); !status.ok()) {
+    return Damaged(absl::StrCat("removed rows: ", status.message()));
+  }
+  for (uint64_t hash : removed) rows_.Erase(hash);
+  return Restore(hashes, images, /*replace=*/true);
+}
+
+absl::Status Table::Restore(absl::Span<const uint64_t> hashes, absl::string_view images, bool replace) {
   if (images.size() != hashes.size() * image_bytes()) {
-    return damaged(absl::StrCat("got ", images.size(), " bytes of ", hashes.size(), " rows, want ", image_bytes(),
+    return Damaged(absl::StrCat("got ", images.size(), " bytes of ", hashes.size(), " rows, want ", image_bytes(),
                                 " bytes a row"));
   }
-  if (absl::Status status = rows_.CheckHashes(hashes); !status.ok()) return damaged(status.message());
+  if (absl::Status status = rows_.CheckHashes(hashes); !status.ok()) return Damaged(status.message());
   absl::StatusOr<ByteBudget::Reservation> room = MakeRoom(hashes);
   if (!room.ok()) return room.status();
-  const size_t restored = rows_.Restore(hashes, images.data());
+  const size_t restored = rows_.Restore(hashes, images.data(), replace);
   memory_->Count();
   if (restored == hashes.size()) return absl::OkStatus();
-  return damaged(absl::StrCat("has ", hashes.size() - restored, " rows twice"));
+  return Damaged(absl::StrCat("has ", hashes.size() - restored, " rows twice"));
 }
 
 absl::Status Table::RestoreUses(uint32_t first, uint32_t count, absl::Span<const absl::string_view> uses) {

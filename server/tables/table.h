@@ -174,14 +174,26 @@ class Table {
     return rows_.BeginCapture(first, count);
   }
 
+  // Number of rows, counted as TableChanges does, that have changed since the capture for that checkpoint; nullopt if
+  // it was not the last one.
+  std::optional<uint64_t> ChangedSince(uint64_t checkpoint) const;
+  // Like BeginCapture, for a checkpoint; from now on the table knows the changes since then. With `changes_alone`,
+  // which requires that ChangedSince is set for some checkpoint, captures the rows that have changed since that one.
+  std::unique_ptr<TableCapture> BeginCheckpoint(uint64_t checkpoint, bool changes_alone);
+
   // Adds rows of a capture, all of which the shard owns. `images`: see RowsPiece. DATA_LOSS if they cannot be rows of
   // this table, RESOURCE_EXHAUSTED if there is no memory for them.
   absl::Status Restore(absl::Span<const uint64_t> hashes, absl::string_view images);
   // Continues the counts of uses of ranges [first, first + count), which the shard owns; see RowsPiece. DATA_LOSS if
   // they are not of this table.
   absl::Status RestoreUses(uint32_t first, uint32_t count, absl::Span<const absl::string_view> uses);
+  // Like Restore, for a capture of changes: removes rows, then adds or replaces others.
+  absl::Status RestoreChanges(absl::Span<const uint64_t> removed, absl::Span<const uint64_t> hashes,
+                              absl::string_view images);
   // Bytes of a row's image.
   size_t image_bytes() const { return rows_.layout().image_words() * sizeof(uint32_t); }
+
+  uint64_t rows() const { return rows_.rows(); }
 
   struct Status {
     uint64_t rows = 0;
@@ -201,6 +213,8 @@ class Table {
   // Sets a turn's clock, and what follows from it. `worker`: whose message it is; not set for a step of all.
   void SetMoment(std::optional<uint32_t> worker, Turn& turn) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   RowTime TimeLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status Restore(absl::Span<const uint64_t> hashes, absl::string_view images, bool replace);
+  absl::Status Damaged(absl::string_view what) const;
   // Memory that a new row takes, with its part of the index and of the free space that growth leaves.
   uint64_t BytesOfNewRow() const;
 
@@ -234,6 +248,9 @@ class Table {
   std::optional<StepAccumulator> steps_ ABSL_GUARDED_BY(mutex_);
   // Waiting pulls, by step.
   std::set<std::pair<uint64_t, WaitList::Ticket>> waiting_ ABSL_GUARDED_BY(mutex_);
+  // The last checkpoint for which the rows were captured, and what has changed since then; null before the first one.
+  uint64_t checkpoint_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::unique_ptr<TableChanges> since_checkpoint_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace ballast

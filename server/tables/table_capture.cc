@@ -11,9 +11,12 @@ constexpr size_t kPieceBytes = size_t{1} << 20;
 
 }  // namespace
 
-TableCapture::TableCapture(uint32_t first, std::vector<TableRange*> ranges, const RowLayout& layout)
+TableCapture::TableCapture(uint32_t first, std::vector<TableRange*> ranges, const RowLayout& layout,
+                           absl::Span<RangeChanges> since)
     : first_(first), layout_(layout), ranges_(std::move(ranges)), captures_(ranges_.size()) {
-  for (size_t i = 0; i < ranges_.size(); ++i) ranges_[i]->BeginCapture(&captures_[i]);
+  for (size_t i = 0; i < ranges_.size(); ++i) {
+    ranges_[i]->BeginCapture(&captures_[i], since.empty() ? nullptr : &since[i]);
+  }
 }
 
 TableCapture::~TableCapture() {
@@ -35,19 +38,26 @@ std::optional<RowsPiece> TableCapture::Next() {
   const size_t most = std::max<size_t>(kPieceBytes / row_bytes(), 1);
   RowsPiece piece;
   piece.range = first_ + read_ - (open_ ? 1 : 0);
+  size_t uses_bytes = 0;
   while (open_ || read_ < ranges_.size()) {
     if (!open_) {
       rest_ = ranges_[read_]->EndCapture(&captures_[read_]);
       captures_[read_++] = RangeCapture();
       begin_ = 0;
       open_ = true;
+      piece.rows.removed.insert(piece.rows.removed.end(), rest_.removed.begin(), rest_.removed.end());
     }
     Move(most - piece.rows.hashes.size(), piece);
     if (begin_ < rest_.hashes.size()) break;
     ++piece.ranges;
-    if (rest_.uses.has_value()) piece.uses.push_back(*std::move(rest_.uses));
+    if (rest_.uses.has_value()) {
+      uses_bytes += rest_.uses->size();
+      piece.uses.push_back(*std::move(rest_.uses));
+    }
     open_ = false;
-    if (piece.rows.hashes.size() == most) break;
+    const bool full = piece.rows.hashes.size() == most || piece.rows.removed.size() >= kPieceBytes / sizeof(uint64_t) ||
+                      uses_bytes >= kPieceBytes;
+    if (full) break;
   }
   rows_read_ += piece.rows.hashes.size();
   return piece;

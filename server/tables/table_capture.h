@@ -14,7 +14,8 @@
 
 namespace ballast {
 
-// Some of a table's rows, ascending by hash over ranges too.
+// Some of a table's rows, ascending by hash over ranges too. Rows that are to be removed come with the first rows of
+// their range.
 struct RowsPiece {
   // The range of the first row.
   uint32_t range = 0;
@@ -30,8 +31,10 @@ struct RowsPiece {
 // change meanwhile. Thread safety: none; the ranges guard themselves.
 class TableCapture {
  public:
-  // Ranges [first, first + ranges.size()), which must outlive this. No push may run meanwhile.
-  TableCapture(uint32_t first, std::vector<TableRange*> ranges, const RowLayout& layout);
+  // Ranges [first, first + ranges.size()), which must outlive this. No push may run meanwhile. `since`: empty, or the
+  // follower of each range, out of which it takes the changes; then the view has only the rows that these name.
+  TableCapture(uint32_t first, std::vector<TableRange*> ranges, const RowLayout& layout,
+               absl::Span<RangeChanges> since = {});
   // Ends the capture of ranges that were not read.
   ~TableCapture();
   TableCapture(const TableCapture&) = delete;

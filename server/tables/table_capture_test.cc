@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/tables/table_capture.h"
 
+#include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <iostream>
 #include <map>
 #include <memory>
 #include <random>
@@ -148,6 +151,109 @@ TEST_F(TableCaptureTest, RestoredInAnotherTableGivesTheSameImages) {
     EXPECT_EQ(other.Restore(piece->rows.hashes, images), 0u);
   }
   EXPECT_EQ(Read(*other.BeginCapture()), Now());
+}
+
+TEST_F(TableCaptureTest, RestoredOverOtherRowsReplacesThemIfAsked) {
+  Push({1, 2, 0xf000000000000003});
+  SparseTable other(&arena_, table_.options());
+  const auto first = table_.BeginCapture();
+  const RowImages before = first->Next()->rows;
+  other.Restore(before.hashes, reinterpret_cast<const char*>(before.words.data()));
+  Push({1, 3});
+  const auto second = table_.BeginCapture();
+  const RowImages after = second->Next()->rows;
+  EXPECT_EQ(other.Restore(after.hashes, reinterpret_cast<const char*>(after.words.data()), /*replace=*/true), 4u);
+  EXPECT_EQ(Read(*other.BeginCapture()), Now());
+}
+
+// Two copies that see the changes alone, at different times, beside a capture of everything.
+TEST_F(TableCaptureTest, OfChangesAloneKeepsCopiesEqual) {
+  std::mt19937 random(2);
+  const std::vector<uint64_t> all = HashesOfRows(3000);
+  const auto change = [&] {
+    std::vector<uint64_t> some;
+    for (uint64_t hash : all) {
+      if (random() % 40 == 0) some.push_back(hash);
+    }
+    Push(some);
+    for (int i = 0; i < 30; ++i) table_.Erase(all[random() % all.size()]);
+  };
+  struct Copy {
+    std::unique_ptr<TableChanges> changes;
+    Images rows;
+  };
+  Copy copies[2] = {{table_.Follow(), {}}, {table_.Follow(), {}}};
+  for (int round = 0; round < 40; ++round) {
+    change();
+    const Images want = Now();
+    Copy& copy = copies[round % 3 == 0 ? 0 : 1];
+    const auto capture = table_.BeginCapture(*copy.changes);
+    const auto whole = table_.BeginCapture();
+    change();
+    EXPECT_EQ(Read(*whole), want);
+    uint32_t next = 0;
+    while (const std::optional<RowsPiece> piece = capture->Next()) {
+      EXPECT_EQ(piece->range, next);
+      next += piece->ranges;
+      EXPECT_TRUE(std::is_sorted(piece->rows.removed.begin(), piece->rows.removed.end()));
+      for (uint64_t hash : piece->rows.removed) copy.rows.erase(hash);
+      const size_t words = capture->row_bytes() / sizeof(uint32_t);
+      for (size_t i = 0; i < piece->rows.hashes.size(); ++i) {
+        const auto image = piece->rows.words.begin() + i * words;
+        copy.rows[piece->rows.hashes[i]] = {image, image + words};
+      }
+    }
+    EXPECT_EQ(next, 16u);
+    ASSERT_EQ(copy.rows, want) << "round " << round;
+  }
+}
+
+TEST_F(TableCaptureTest, OfChangesAloneHasAtMostAPieceOfRemovedRowsAtATime) {
+  std::vector<uint64_t> hashes;
+  for (uint64_t i = 0; i < 400000; ++i) hashes.push_back(i << 44);
+  Push(hashes);
+  const auto changes = table_.Follow();
+  for (uint64_t hash : hashes) table_.Erase(hash);
+  EXPECT_EQ(changes->Count(), 400000u);
+  const auto capture = table_.BeginCapture(*changes);
+  EXPECT_EQ(changes->Count(), 0u);
+  size_t removed = 0;
+  int pieces = 0;
+  for (; const std::optional<RowsPiece> piece = capture->Next(); ++pieces) removed += piece->rows.removed.size();
+  EXPECT_EQ(removed, 400000u);
+  EXPECT_GE(pieces, 2);
+}
+
+// Reads exactly what changed of a million rows, and prints the time for which pushes wait.
+TEST(LargeTableCaptureTest, OfChangesAloneReadsTheRowsThatChanged) {
+  const CountingSgd optimizer;
+  const LowBitsInitializer initializer;
+  PageArena arena{uint64_t{1} << 30};
+  constexpr uint64_t kRows = 1000000;
+  SparseTable table(&arena, {16, 16, 12, 0, 4096});
+  const std::vector<uint64_t> hashes = HashesOfRows(kRows);
+  const std::vector<float> gradients(kRows * 16, 1.0f);
+  const auto push = [&](const std::vector<uint64_t>& some) {
+    table.Push({some, gradients.data(), {}, 1, 0.5f, false, {1}, &optimizer, &initializer});
+  };
+  push(hashes);
+  const auto changes = table.Follow();
+  for (uint64_t share : {0, 1, 10, 100}) {
+    std::vector<uint64_t> some;
+    for (uint64_t i = 0; i < kRows; ++i) {
+      if (i % 100 < share) some.push_back(hashes[i]);
+    }
+    push(some);
+    const auto begin = std::chrono::steady_clock::now();
+    const auto capture = table.BeginCapture(*changes);
+    const auto begun = std::chrono::steady_clock::now();
+    while (capture->Next().has_value()) continue;
+    const auto end = std::chrono::steady_clock::now();
+    EXPECT_EQ(capture->rows_read(), some.size());
+    using Milliseconds = std::chrono::duration<double, std::milli>;
+    std::cout << share << "% of 1000000 rows of " << capture->row_bytes() << " bytes: begun in "
+              << Milliseconds(begun - begin).count() << " ms, read in " << Milliseconds(end - begun).count() << " ms\n";
+  }
 }
 
 // Compares captures that are read a little at a time, between random changes, with copies of the whole table.

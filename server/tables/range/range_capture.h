@@ -20,7 +20,7 @@ struct RowImages {
   std::vector<uint64_t> hashes;
   // The image of each, in their order.
   std::vector<uint32_t> words;
-  // Rows to remove before, in any order; of changes only.
+  // Rows to remove before; of changes only. Ascending.
   std::vector<uint64_t> removed;
   // See UseCounts::Save; not set if uses are not counted.
   std::optional<std::string> uses;

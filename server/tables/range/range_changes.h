@@ -38,6 +38,8 @@ class RangeChanges {
   }
 
   bool empty() const { return hashes_.changed.empty() && hashes_.removed.empty(); }
+  // Number of hashes, of which some may occur twice.
+  size_t size() const { return hashes_.changed.size() + hashes_.removed.size(); }
 
   Hashes Take() {
     marks_.clear();

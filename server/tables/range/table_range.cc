@@ -189,9 +189,15 @@ RowImages TableRange::TakeChanges(RangeChanges* changes) {
     const uint32_t place = index_.Find(hash);
     if (place != RowIndex::kNoPlace) sources.push_back({hash, rows_.At(place)});
   }
+  SortAndDeduplicate(hashes.removed);
   RowImages rows = CopyRows(sources, layout_);
   rows.removed = std::move(hashes.removed);
   return rows;
+}
+
+size_t TableRange::CountChanges(const RangeChanges& changes) const {
+  absl::ReaderMutexLock lock(&mutex_);
+  return changes.size();
 }
 
 RowImages TableRange::EndCapture(RangeCapture* capture) {
@@ -222,18 +228,33 @@ RowImages TableRange::EndCapture(RangeCapture* capture) {
   }
   std::sort(sources.begin(), sources.end(), [](const RowSource& a, const RowSource& b) { return a.hash < b.hash; });
   RowImages rows = CopyRows(sources, layout_);
-  if (only.has_value()) rows.removed = std::move(only->removed);
+  if (only.has_value()) {
+    SortAndDeduplicate(only->removed);
+    rows.removed = std::move(only->removed);
+  }
   if (uses_ != nullptr) rows.uses = capture->uses().has_value() ? std::move(capture->uses()) : uses_->Save();
   return rows;
 }
 
-size_t TableRange::Restore(absl::Span<const uint64_t> hashes, const char* images) {
+size_t TableRange::Restore(absl::Span<const uint64_t> hashes, const char* images, bool replace) {
   const size_t bytes = layout_.image_words() * sizeof(uint32_t);
   absl::MutexLock lock(&mutex_);
-  index_.Reserve(index_.size() + hashes.size());
+  if (replace) {
+    BatchOutcome unused;
+    ReserveMissingLocked(hashes, {}, unused);
+  } else {
+    index_.Reserve(index_.size() + hashes.size());
+  }
   size_t restored = 0;
   for (size_t i = 0; i < hashes.size(); ++i) {
-    float* const row = index_.Find(hashes[i]) == RowIndex::kNoPlace ? CreateLocked(hashes[i]) : nullptr;
+    const uint32_t place = index_.Find(hashes[i]);
+    float* row = nullptr;
+    if (place == RowIndex::kNoPlace) {
+      row = CreateLocked(hashes[i]);
+    } else if (replace) {
+      ChangeLocked(hashes[i], place);
+      row = rows_.At(place);
+    }
     if (row == nullptr) continue;
     std::memcpy(row, images + i * bytes, bytes);
     ++restored;

@@ -105,10 +105,12 @@ class TableRange {
   void Unfollow(RangeChanges* changes);
   // Takes the changes out of `changes` and returns the rows as they are now.
   RowImages TakeChanges(RangeChanges* changes);
+  // Number of changes that a follower has noted.
+  size_t CountChanges(const RangeChanges& changes) const;
 
   // Adds rows of this range; the hashes ascend. `images`: RowLayout::image_words() words each. Returns the number of
-  // rows added: fewer if one existed, which stays as it is, or if there is no memory.
-  size_t Restore(absl::Span<const uint64_t> hashes, const char* images);
+  // rows added: fewer if there is no memory, or if one existed, which stays as it is unless `replace`.
+  size_t Restore(absl::Span<const uint64_t> hashes, const char* images, bool replace);
   // Continues the counts of uses of a capture; see UseCounts.
   absl::Status RestoreUses(absl::string_view uses);
 
