@@ -72,7 +72,8 @@ CoordinatorMember::Events ShardHost::MemberEvents() {
     // If the task is refused, the coordinator abandons the checkpoint.
     services_.work()
         .Submit([this, checkpoint, servers] {
-          checkpoint_writer_->Begin(checkpoint, servers, shard_.Capture([] {}));
+          const uint64_t parent = checkpoint_writer_->Parent();
+          checkpoint_writer_->Begin(checkpoint, servers, shard_.CaptureCheckpoint(checkpoint, parent));
           captured_ = checkpoint;
           heartbeat_now_();
         })

@@ -20,6 +20,7 @@
 #include "cli/command/command.h"
 #include "common/program/arguments.h"
 #include "common/run/safetensors.h"
+#include "common/storage/checkpoint_chain.h"
 #include "common/storage/checkpoint_folder.h"
 #include "common/storage/coordinator_log.h"
 #include "common/storage/file_system.h"
@@ -38,7 +39,7 @@ constexpr char kUsage[] =
     "       ballast checkpoint export DIR FILE [--json]\n\n"
     "Lists, checks and exports the checkpoints and logs from which a job resumes. DIR is a run directory, a\n"
     "checkpoint directory, a checkpoint's manifest or, for verify, a server's --state_dir.\n"
-    "list shows the complete checkpoints. verify reads and checks all files of each checkpoint, the logs and\n"
+    "list shows the complete checkpoints. verify reads and checks all files that each checkpoint needs, the logs and\n"
     "snapshots in each server's state directory, and the coordinator's log; it changes nothing, and exits with 1 if a\n"
     "file is damaged or missing. While a server runs, its newest file may be incomplete. export writes the newest\n"
     "checkpoint's weights in safetensors format.\n\n";
@@ -146,6 +147,15 @@ uint64_t BytesOf(const internal::v1::CheckpointManifest& manifest) {
   return bytes;
 }
 
+// Bytes of files of earlier checkpoints that this one needs.
+uint64_t EarlierBytesOf(const internal::v1::CheckpointManifest& manifest) {
+  uint64_t bytes = 0;
+  for (const internal::v1::CheckpointManifest::File& file : manifest.files()) {
+    for (const internal::v1::CheckpointManifest::File& earlier : file.increment_of()) bytes += earlier.bytes();
+  }
+  return bytes;
+}
+
 uint64_t StepOf(const internal::v1::CheckpointManifest& manifest) {
   uint64_t step = 0;
   for (const internal::v1::ProgressTrackerState::Worker& worker : manifest.progress().workers()) {
@@ -166,14 +176,16 @@ nlohmann::json Describe(const std::string& path, const internal::v1::CheckpointM
       {"step", StepOf(manifest)},
       {"examples", manifest.progress().examples()},
       {"servers", manifest.files_size()},
-      {"bytes", BytesOf(manifest)}};
+      {"bytes", BytesOf(manifest)},
+      {"earlier_bytes", EarlierBytesOf(manifest)}};
   if (manifest.progress().has_evaluation() && manifest.progress().evaluation().has_accuracy()) {
     json["test_accuracy"] = manifest.progress().evaluation().accuracy();
   }
   return json;
 }
 
-// Reads every record of every file and passes each slice's weights to `take`. DATA_LOSS if a slice of the map is
+// Reads every record of every file, and of those that it is an increment of, and passes each slice's weights to `take`.
+// DATA_LOSS if a slice of the map is
 // missing or a record does not fit the map.
 absl::Status ReadAll(
     const std::string& path, const internal::v1::CheckpointManifest& manifest, const ShardMap& map,
@@ -197,8 +209,8 @@ absl::Status ReadAll(
   };
   for (const internal::v1::CheckpointManifest::File& file : manifest.files()) {
     const absl::Status read =
-        ReadCheckpointFile(path, file, [&](const internal::v1::SnapshotHeader&, SnapshotPart part) {
-          const auto* const slice = std::get_if<SnapshotSlice>(&part);
+        ReadCheckpointChain(path, file, [&](const internal::v1::SnapshotHeader&, SnapshotPart part, ChainPlace place) {
+          const auto* const slice = place.last ? std::get_if<SnapshotSlice>(&part) : nullptr;
           return slice == nullptr ? absl::OkStatus() : take_slice(*slice);
         });
     if (!read.ok()) return read;
@@ -247,9 +259,11 @@ CommandResult List(absl::Span<const std::string> manifests, bool json, std::ostr
     const nlohmann::json one = Describe(path, *manifest);
     all.push_back(one);
     if (json) continue;
-    out << absl::StrFormat("%8d  %s  epoch %d  step %d  %d servers  %s  %s\n", manifest->id(),
+    const uint64_t earlier = EarlierBytesOf(*manifest);
+    out << absl::StrFormat("%8d  %s  epoch %d  step %d  %d servers  %s%s  %s\n", manifest->id(),
                            one["created"].get<std::string>(), one["epoch"].get<uint32_t>(), StepOf(*manifest),
-                           manifest->files_size(), BytesText(BytesOf(*manifest)), path);
+                           manifest->files_size(), BytesText(BytesOf(*manifest)),
+                           earlier > 0 ? absl::StrCat(" + ", BytesText(earlier), " of earlier files") : "", path);
   }
   if (json) out << nlohmann::json{{"checkpoints", all}}.dump() << std::endl;
   return kExitSuccess;

@@ -8,10 +8,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "ballast/internal/v1/coordinator_state.pb.h"
+#include "common/storage/checkpoint_folder.h"
 #include "common/storage/coordinator_log.h"
 #include "common/storage/file.h"
 #include "common/storage/framed_message.h"
 #include "common/storage/shard_log.h"
+#include "common/storage/snapshot_file.h"
+#include "common/tables/placed_table.h"
+#include "common/tables/table_spec_fixture.h"
+#include "common/tensors/shard_map.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -99,6 +104,51 @@ TEST_F(CheckpointCommandTest, VerifiesTheStatesOfACoordinator) {
   std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
   EXPECT_EQ(Verify(run_), 1);
   EXPECT_THAT(nlohmann::json::parse(out_.str())["coordinators"][0]["error"].get<std::string>(), HasSubstr(path));
+}
+
+// Commits a checkpoint of one shard, with a table without rows; its file is an increment of the checkpoint before.
+void CommitIncrement(CheckpointFolder& folder, uint64_t id) {
+  const PlacedTable table = SpreadRanges(SgdTable(1, "rows", 4), 1);
+  internal::v1::SnapshotHeader header;
+  *header.mutable_declaration()->add_tables() = ToProto(table);
+  if (id > 1) {
+    const internal::v1::CheckpointManifest before = ReadManifest(folder.ManifestPath(id - 1)).value();
+    header.mutable_parent()->set_checkpoint(id - 1);
+    header.mutable_parent()->set_bytes(before.files(0).bytes());
+    header.mutable_parent()->set_checksum(before.files(0).checksum());
+  }
+  internal::v1::CheckpointManifest manifest;
+  manifest.set_id(id);
+  *manifest.mutable_map() = ShardMap(std::vector<std::string>{"server:1"}).ToProto();
+  *manifest.mutable_map()->add_tables() = ToProto(table);
+  internal::v1::CheckpointManifest::File& file = *manifest.add_files();
+  file.set_name(CheckpointFolder::ShardFileName(id, 0, 1));
+  ASSERT_TRUE(PosixFileSystem()->MakeFolder(folder.path()).ok());
+  auto writer = SnapshotWriter::Create(PosixFileSystem(), folder.PathOf(file.name()), header);
+  ASSERT_TRUE(writer.ok()) << writer.status();
+  ASSERT_TRUE((*writer)->Finish().ok());
+  const FileDigest digest = DigestFile(folder.PathOf(file.name())).value();
+  file.set_bytes(digest.bytes);
+  file.set_checksum(digest.checksum);
+  ASSERT_TRUE(folder.Commit(manifest).ok());
+}
+
+TEST_F(CheckpointCommandTest, VerifiesTheFilesOfEarlierCheckpointsToo) {
+  CheckpointFolder folder(PosixFileSystem(), run_ + "/checkpoints");
+  for (uint64_t id = 1; id <= 3; ++id) CommitIncrement(folder, id);
+  ASSERT_TRUE(folder.Prune(1, 3).ok());
+  ASSERT_EQ(Verify(run_), 0) << err_.str();
+  const nlohmann::json json = nlohmann::json::parse(out_.str());
+  ASSERT_EQ(json["checkpoints"].size(), 1);
+  const auto size_of = [&](uint64_t id) {
+    return std::filesystem::file_size(folder.PathOf(CheckpointFolder::ShardFileName(id, 0, 1)));
+  };
+  EXPECT_EQ(json["checkpoints"][0]["bytes"], size_of(3));
+  EXPECT_EQ(json["checkpoints"][0]["earlier_bytes"], size_of(1) + size_of(2));
+  const std::string path = folder.PathOf(CheckpointFolder::ShardFileName(1, 0, 1));
+  std::filesystem::resize_file(path, size_of(1) - 1);
+  EXPECT_EQ(Verify(run_), 1);
+  EXPECT_THAT(nlohmann::json::parse(out_.str())["checkpoints"][0]["error"].get<std::string>(), HasSubstr(path));
 }
 
 TEST_F(CheckpointCommandTest, HelpSaysWhatIsVerified) {

@@ -16,9 +16,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/status/error_reason.h"
+#include "common/storage/checkpoint_chain.h"
 #include "common/storage/checksum.h"
 #include "common/storage/framed_message.h"
 #include "common/storage/record_log.h"
+#include "common/storage/snapshot_file.h"
 
 namespace ballast {
 namespace {
@@ -83,21 +85,39 @@ absl::StatusOr<uint64_t> CheckpointFolder::NextId() const {
   return files->empty() ? 1 : files->back().first + 1;
 }
 
+absl::Status CheckpointFolder::CheckPresent(const internal::v1::CheckpointManifest::File& file) const {
+  const int fd = open(PathOf(file.name()).c_str(), O_RDONLY | O_CLOEXEC);
+  const off_t bytes = fd < 0 ? -1 : lseek(fd, 0, SEEK_END);
+  if (fd >= 0) close(fd);
+  if (bytes >= 0 && static_cast<uint64_t>(bytes) == file.bytes()) return absl::OkStatus();
+  return WithReason(v1::ERROR_REASON_NO_STORAGE,
+                    absl::FailedPreconditionError(absl::StrCat(
+                        PathOf(file.name()), ": got ", bytes < 0 ? "no such file" : absl::StrCat(bytes, " bytes"),
+                        ", want ", file.bytes(), " bytes; all servers of a job need the same --checkpoint_dir")));
+}
+
 absl::Status CheckpointFolder::Commit(internal::v1::CheckpointManifest manifest) {
-  for (const internal::v1::CheckpointManifest::File& file : manifest.files()) {
-    const int fd = open(PathOf(file.name()).c_str(), O_RDONLY | O_CLOEXEC);
-    const off_t bytes = fd < 0 ? -1 : lseek(fd, 0, SEEK_END);
-    if (fd >= 0) close(fd);
-    if (bytes >= 0 && static_cast<uint64_t>(bytes) == file.bytes()) continue;
-    return WithReason(v1::ERROR_REASON_NO_STORAGE,
-                      absl::FailedPreconditionError(absl::StrCat(
-                          PathOf(file.name()), ": got ", bytes < 0 ? "no such file" : absl::StrCat(bytes, " bytes"),
-                          ", want ", file.bytes(), " bytes; all servers of a job need the same --checkpoint_dir")));
+  const bool tables = !manifest.map().tables().empty();
+  bool increment = false;
+  uint32_t shard = 0;
+  for (internal::v1::CheckpointManifest::File& file : *manifest.mutable_files()) {
+    absl::Status status = CheckPresent(file);
+    // Only rows have increments.
+    if (status.ok() && tables) {
+      const auto manifest_path = [this](uint64_t id) { return ManifestPath(id); };
+      status = CompleteChain(shard, PathOf(file.name()), manifest_path, file);
+    }
+    for (const internal::v1::CheckpointManifest::File& earlier : file.increment_of()) {
+      if (status.ok()) status = CheckPresent(earlier);
+    }
+    if (!status.ok()) return status;
+    increment = increment || file.increment_of_size() > 0;
+    ++shard;
   }
   const std::string path = ManifestPath(manifest.id());
   const std::string partial = absl::StrCat(path, ".partial");
   if (absl::Status status = files_.Remove(partial); !status.ok()) return status;
-  manifest.set_format(manifest.map().tables().empty() ? kStorageFormatWithoutTables : kStorageFormat);
+  manifest.set_format(FormatToWrite(tables, increment));
   absl::StatusOr<std::unique_ptr<RecordWriter>> writer = RecordWriter::Create(&files_, partial, 1);
   if (!writer.ok()) return writer.status();
   absl::Status status = (*writer)->Append({FrameMessage(manifest)}, 0);
@@ -107,32 +127,29 @@ absl::Status CheckpointFolder::Commit(internal::v1::CheckpointManifest manifest)
   return status;
 }
 
-absl::Status CheckpointFolder::Discard(uint64_t id) {
-  const absl::StatusOr<std::vector<std::pair<uint64_t, std::string>>> files = FilesById();
-  if (!files.ok()) return files.status();
-  // The manifest goes first: files without a manifest are ignored.
-  if (absl::Status status = files_.Remove(ManifestPath(id)); !status.ok()) return status;
-  for (const auto& [of, name] : *files) {
-    if (of != id) continue;
-    if (absl::Status status = files_.Remove(PathOf(name)); !status.ok()) return status;
-  }
-  return absl::OkStatus();
-}
-
 absl::Status CheckpointFolder::Prune(uint32_t keep, uint64_t unfinished_below) {
   const absl::StatusOr<std::vector<Entry>> whole = List();
   if (!whole.ok()) return whole.status();
   const size_t first_kept = whole->size() - std::min<size_t>(whole->size(), std::max(keep, 1u));
   std::set<uint64_t> kept;
-  for (size_t i = first_kept; i < whole->size(); ++i) kept.insert((*whole)[i].id);
+  std::set<std::string> needed;
+  for (size_t i = first_kept; i < whole->size(); ++i) {
+    const absl::StatusOr<internal::v1::CheckpointManifest> manifest = ReadManifest((*whole)[i].manifest_path);
+    if (!manifest.ok()) return manifest.status();
+    kept.insert((*whole)[i].id);
+    for (const internal::v1::CheckpointManifest::File& file : manifest->files()) {
+      for (const internal::v1::CheckpointManifest::File& earlier : file.increment_of()) needed.insert(earlier.name());
+    }
+  }
   const absl::StatusOr<std::vector<std::pair<uint64_t, std::string>>> files = FilesById();
   if (!files.ok()) return files.status();
-  std::set<uint64_t> gone;
-  for (const auto& [id, name] : *files) {
-    if (id < unfinished_below && !kept.contains(id)) gone.insert(id);
-  }
-  for (uint64_t id : gone) {
-    if (absl::Status status = Discard(id); !status.ok()) return status;
+  // Manifests go first: files without a manifest are ignored.
+  for (const bool manifests : {true, false}) {
+    for (const auto& [id, name] : *files) {
+      const bool removed = id < unfinished_below && !kept.contains(id) && !needed.contains(name);
+      if (!removed || absl::EndsWith(name, kManifest) != manifests) continue;
+      if (absl::Status status = files_.Remove(PathOf(name)); !status.ok()) return status;
+    }
   }
   return absl::OkStatus();
 }
@@ -198,21 +215,6 @@ absl::Status CheckFile(const std::string& path, const internal::v1::CheckpointMa
   if (digest->checksum == file.checksum()) return absl::OkStatus();
   return absl::DataLossError(
       absl::StrFormat("%s: is damaged: got checksum %016x, want %016x", path, digest->checksum, file.checksum()));
-}
-
-absl::Status ReadCheckpointFile(
-    const std::string& manifest_path, const internal::v1::CheckpointManifest::File& file,
-    absl::FunctionRef<absl::Status(const internal::v1::SnapshotHeader&, SnapshotPart part)> take) {
-  const std::string path = CheckpointFilePath(manifest_path, file);
-  if (absl::Status status = CheckFile(path, file); !status.ok()) return status;
-  const absl::StatusOr<std::unique_ptr<SnapshotReader>> reader = SnapshotReader::Open(path);
-  if (!reader.ok()) return reader.status();
-  while (true) {
-    absl::StatusOr<std::optional<SnapshotPart>> part = (*reader)->Next();
-    if (!part.ok()) return part.status();
-    if (!part->has_value()) return absl::OkStatus();
-    if (absl::Status status = take((*reader)->header(), **std::move(part)); !status.ok()) return status;
-  }
 }
 
 }  // namespace ballast

@@ -6,19 +6,18 @@
 #include <utility>
 #include <vector>
 
-#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "ballast/internal/v1/checkpoint.pb.h"
 #include "common/storage/file_system.h"
-#include "common/storage/snapshot_file.h"
 
 namespace ballast {
 
 // Owns a directory of checkpoints that all servers of a job share. The shards' files of a checkpoint are written
-// first and its manifest last, so a checkpoint without a manifest is incomplete and ignored. Thread safety: all
-// methods may be called from any thread; only one process commits and prunes.
+// first and its manifest last, so a checkpoint without a manifest is incomplete and ignored. A file may be an increment
+// of files of earlier checkpoints, which stay as long as a manifest names them. Thread safety: all methods may be
+// called from any thread; only one process commits and prunes.
 class CheckpointFolder {
  public:
   struct Entry {
@@ -44,16 +43,17 @@ class CheckpointFolder {
   // Returns an id above all checkpoints in the directory, complete or not.
   absl::StatusOr<uint64_t> NextId() const;
 
-  // Commits a checkpoint; atomic even in a crash. FAILED_PRECONDITION if its files are not as the manifest says.
+  // Commits a checkpoint; atomic even in a crash. Adds the files that its files are increments of, as their headers
+  // say. FAILED_PRECONDITION if the files are not as the manifest says, DATA_LOSS if one is not the increment of a
+  // committed file.
   absl::Status Commit(internal::v1::CheckpointManifest manifest);
 
   // Removes all complete checkpoints except the newest `keep`, and incomplete ones with ids below `unfinished_below`.
+  // Keeps the files that the newest ones need. If a manifest of these cannot be read, removes nothing.
   absl::Status Prune(uint32_t keep, uint64_t unfinished_below);
 
-  // Removes the files of a checkpoint that was not committed.
-  absl::Status Discard(uint64_t id);
-
  private:
+  absl::Status CheckPresent(const internal::v1::CheckpointManifest::File& file) const;
   absl::StatusOr<std::vector<std::pair<uint64_t, std::string>>> FilesById() const;
 
   FileSystem& files_;
@@ -75,10 +75,5 @@ absl::StatusOr<FileDigest> DigestFile(const std::string& path);
 
 // Checks a file against the manifest: DATA_LOSS, with got and want, if they differ.
 absl::Status CheckFile(const std::string& path, const internal::v1::CheckpointManifest::File& file);
-
-// Checks one file of a checkpoint and passes its parts in order to the callback, until it returns an error.
-absl::Status ReadCheckpointFile(
-    const std::string& manifest_path, const internal::v1::CheckpointManifest::File& file,
-    absl::FunctionRef<absl::Status(const internal::v1::SnapshotHeader&, SnapshotPart part)> take);
 
 }  // namespace ballast

@@ -12,6 +12,7 @@
 #include "common/storage/file.h"
 #include "common/storage/framed_message.h"
 #include "common/storage/record_log.h"
+#include "common/storage/snapshot_file.h"
 #include "common/storage/testing/lossy_file_system.h"
 #include "gtest/gtest.h"
 
@@ -92,6 +93,32 @@ TEST(CheckpointFolderTest, TheNewestAreKept) {
                                              "checkpoint-00000005.shard-0-of-1"}));
 }
 
+TEST(CheckpointFolderTest, AFileThatAKeptOneIsAnIncrementOfStaysUntilNoneNeedsIt) {
+  const std::string path = NewFolder();
+  CheckpointFolder folder(PosixFileSystem(), path);
+  const auto names = [&] {
+    std::vector<std::string> found = PosixFileSystem()->List(path).value();
+    std::sort(found.begin(), found.end());
+    return found;
+  };
+  const auto first = Prepare(folder, 1, "all rows");
+  ASSERT_TRUE(folder.Commit(first).ok());
+  auto second = Prepare(folder, 2, "some rows");
+  *second.mutable_files(0)->add_increment_of() = first.files(0);
+  ASSERT_TRUE(folder.Commit(second).ok());
+  ASSERT_TRUE(folder.Prune(1, 2).ok());
+  EXPECT_EQ(names(), (std::vector<std::string>{"checkpoint-00000001.shard-0-of-1", "checkpoint-00000002.manifest",
+                                               "checkpoint-00000002.shard-0-of-1"}));
+  EXPECT_EQ(*folder.NextId(), 3);
+  ASSERT_TRUE(folder.Commit(Prepare(folder, 3, "all rows")).ok());
+  ASSERT_TRUE(folder.Prune(1, 3).ok());
+  EXPECT_EQ(names(), (std::vector<std::string>{"checkpoint-00000003.manifest", "checkpoint-00000003.shard-0-of-1"}));
+  Prepare(folder, 2, "some rows");
+  const absl::Status status = folder.Commit(second);
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(absl::StrContains(status.message(), "checkpoint-00000001.shard-0-of-1: got no such file")) << status;
+}
+
 // Simulates a crash of the machine, or a full disk, after every possible number of bytes.
 TEST(CheckpointFolderTest, TheOldOrTheNewOneIsThereWhole) {
   for (uint64_t free = 0; free < 700; ++free) {
@@ -153,7 +180,7 @@ TEST(CheckpointFolderTest, ANewerFormatIsRefused) {
   ASSERT_TRUE(writer->Append({FrameMessage(manifest)}, 0).ok());
   const absl::Status status = ReadManifest(folder.ManifestPath(1)).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_TRUE(absl::StrContains(status.message(), "got format 4, written by a newer Ballast, want at most 3"))
+  EXPECT_TRUE(absl::StrContains(status.message(), "got format 5, written by a newer Ballast, want at most 4"))
       << status;
 }
 

@@ -157,6 +157,20 @@ absl::StatusOr<SnapshotParser::Kind> SnapshotParser::TakeRows(internal::v1::Rows
     return absl::DataLossError(
         absl::StrCat("record ", read_, " has rows of table ", about.table_id(), ", which is not the table before it"));
   }
+  SnapshotRows taken;
+  if (about.removed() > 0) {
+    if (!header_.has_parent()) {
+      return absl::DataLossError(absl::StrCat("record ", read_, " removes rows, but the file is no increment"));
+    }
+    const uint64_t removed = about.removed();
+    if (removed > behind.size() / sizeof(uint64_t)) {
+      return absl::DataLossError(absl::StrCat("record ", read_, ": got ", behind.size(), " bytes after it, want ",
+                                              removed, " hashes of removed rows"));
+    }
+    taken.removed.resize(removed);
+    std::memcpy(taken.removed.data(), behind.data(), removed * sizeof(uint64_t));
+    behind.remove_prefix(removed * sizeof(uint64_t));
+  }
   const uint64_t rows = about.rows(), row_bytes = about.row_bytes();
   uint64_t uses_bytes = 0;
   for (uint32_t bytes : about.admission_bytes()) uses_bytes += bytes;
@@ -174,7 +188,6 @@ absl::StatusOr<SnapshotParser::Kind> SnapshotParser::TakeRows(internal::v1::Rows
     return absl::DataLossError(absl::StrCat("record ", read_, ": got uses of ", about.admission_bytes_size(),
                                             " ranges, want those of ", about.ranges()));
   }
-  SnapshotRows taken;
   taken.hashes.resize(rows);
   if (rows > 0) std::memcpy(taken.hashes.data(), behind.data(), rows * sizeof(uint64_t));
   taken.images = std::string(behind.substr(rows * sizeof(uint64_t), rows * row_bytes));
@@ -193,7 +206,7 @@ absl::StatusOr<std::unique_ptr<SnapshotWriter>> SnapshotWriter::Create(FileSyste
   absl::StatusOr<std::unique_ptr<RecordWriter>> records = RecordWriter::Create(files, path, 1);
   if (!records.ok()) return records.status();
   internal::v1::SnapshotRecord record;
-  header.set_format(header.declaration().tables().empty() ? kStorageFormatWithoutTables : kStorageFormat);
+  header.set_format(FormatToWrite(!header.declaration().tables().empty(), header.has_parent()));
   *record.mutable_header() = std::move(header);
   if (absl::Status status = (*records)->Append({FrameMessage(record)}, 0); !status.ok()) return status;
   return std::unique_ptr<SnapshotWriter>(new SnapshotWriter(*std::move(records)));

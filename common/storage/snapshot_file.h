@@ -19,10 +19,11 @@
 
 namespace ballast {
 
-// Newest format of the snapshots and manifests that this program writes and reads. Without tables it writes the one
-// before, which earlier releases read.
-inline constexpr uint32_t kStorageFormat = 3;
-inline constexpr uint32_t kStorageFormatWithoutTables = 2;
+// Newest format of the snapshots and manifests that this program reads.
+inline constexpr uint32_t kStorageFormat = 4;
+
+// The format to write: the oldest that has what the file needs, because earlier releases read it.
+inline constexpr uint32_t FormatToWrite(bool tables, bool increment) { return increment ? 4 : tables ? 3 : 2; }
 
 // A slice of a snapshot: its arrays and the gradients that it buffers.
 struct SnapshotSlice {
@@ -43,6 +44,8 @@ struct SnapshotRows {
   std::string images;
   // For each range that ends, what is known of uses; none if they are not counted.
   std::vector<std::string> uses;
+  // Rows to remove before; only in an increment.
+  std::vector<uint64_t> removed;
 };
 
 // A table of a snapshot, without its rows, and the gradients that it buffers.
@@ -76,7 +79,8 @@ std::string FrameTable(internal::v1::TableState table);
 // Returns the framed message of buffered gradients of rows; hashes and gradients are written after it.
 std::string FrameHeldRows(internal::v1::HeldRows held);
 
-// Returns the framed message of a record of rows; their hashes and images are written after it.
+// Returns the framed message of a record of rows; the hashes of removed rows, and the hashes and images of others, are
+// written after it.
 std::string FrameRows(internal::v1::RowsState rows);
 
 // Parses a snapshot's records in order, from any source: a header, slices each followed by its gradients, tables each

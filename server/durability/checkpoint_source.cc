@@ -13,6 +13,7 @@
 #include "common/job/kind_names.h"
 #include "common/job/limits.h"
 #include "common/status/error_reason.h"
+#include "common/storage/checkpoint_chain.h"
 #include "common/storage/checkpoint_folder.h"
 #include "common/storage/snapshot_file.h"
 #include "common/tables/row_hash.h"
@@ -106,7 +107,8 @@ absl::Status CheckSpecs(absl::string_view kind, const std::string& path, const s
   return absl::OkStatus();
 }
 
-// Takes what a shard needs of a checkpoint's files, in any order of the files. Thread safety: none.
+// Takes what a shard needs of a checkpoint's files, in any order of the shards, each with its chain of files in order.
+// Thread safety: none.
 class Loading {
  public:
   Loading(const std::string& path, const JobConfig& job, absl::Span<const OwnedTensor> tensors,
@@ -121,7 +123,7 @@ class Loading {
   // Ranks of the shards whose files have something that is needed.
   std::set<uint32_t> Shards(const ShardMap& map) const;
 
-  absl::Status Take(const internal::v1::SnapshotHeader& header, SnapshotPart part);
+  absl::Status Take(const internal::v1::SnapshotHeader& header, SnapshotPart part, ChainPlace place);
 
   // DATA_LOSS if something that is needed was in no file.
   absl::StatusOr<std::vector<ShardState::SliceEntry>> Finish();
@@ -131,14 +133,14 @@ class Loading {
     Table* table = nullptr;
     // The furthest of the files' states.
     Table::State state;
-    // Number of ranges that were found.
-    uint64_t ranges = 0;
+    // Number of ranges that were found in whole files, and in files of the checkpoint itself.
+    uint64_t whole_ranges = 0, ranges = 0;
   };
 
   absl::Status CheckMode(const v1::ConsistencyPolicy& saved) const;
   void TakeSlice(const internal::v1::LoggedDeclaration& saved, SnapshotSlice slice);
   void TakeState(const internal::v1::TableState& state);
-  absl::Status TakeRows(const SnapshotRows& rows);
+  absl::Status TakeRows(const SnapshotRows& rows, ChainPlace place);
   absl::Status Damaged(absl::string_view what) const { return absl::DataLossError(absl::StrCat(path_, ": ", what)); }
 
   const std::string& path_;
@@ -177,9 +179,10 @@ absl::Status Loading::CheckMode(const v1::ConsistencyPolicy& saved) const {
                         KindName(job_.policy), ", whose steps are counted differently")));
 }
 
-absl::Status Loading::Take(const internal::v1::SnapshotHeader& header, SnapshotPart part) {
+absl::Status Loading::Take(const internal::v1::SnapshotHeader& header, SnapshotPart part, ChainPlace place) {
   if (absl::Status status = CheckMode(header.declaration().policy()); !status.ok()) return status;
-  if (const auto* rows = std::get_if<SnapshotRows>(&part)) return TakeRows(*rows);
+  if (const auto* rows = std::get_if<SnapshotRows>(&part)) return TakeRows(*rows, place);
+  if (!place.last) return absl::OkStatus();
   if (const auto* table = std::get_if<SnapshotTable>(&part)) TakeState(table->state);
   if (auto* slice = std::get_if<SnapshotSlice>(&part)) TakeSlice(header.declaration(), std::move(*slice));
   return absl::OkStatus();
@@ -213,34 +216,39 @@ void Loading::TakeState(const internal::v1::TableState& state) {
   }
 }
 
-absl::Status Loading::TakeRows(const SnapshotRows& rows) {
+absl::Status Loading::TakeRows(const SnapshotRows& rows, ChainPlace place) {
   const auto found = tables_.find(rows.about.table_id());
   if (found == tables_.end()) return absl::OkStatus();
   Wanted& wanted = found->second;
   const v1::RangeSpan& own = wanted.table->owned().spans[0];
   const int range_bits = RangeBits(wanted.table->spec());
-  const auto first_of = [&](uint64_t range) {
-    return std::partition_point(rows.hashes.begin(), rows.hashes.end(),
-                                [&](uint64_t hash) { return RangeOf(hash, range_bits) < range; }) -
-           rows.hashes.begin();
-  };
   const uint64_t own_end = uint64_t{own.first()} + own.count();
+  // Position of the first of the hashes that is in that range or a later one.
+  const auto first_in = [&](absl::Span<const uint64_t> hashes, uint64_t range) {
+    return std::partition_point(hashes.begin(), hashes.end(),
+                                [&](uint64_t hash) { return RangeOf(hash, range_bits) < range; }) -
+           hashes.begin();
+  };
+  const auto owned = [&](absl::Span<const uint64_t> hashes) {
+    const size_t first = first_in(hashes, own.first());
+    return hashes.subspan(first, first_in(hashes, own_end) - first);
+  };
   const uint64_t begin = std::max<uint64_t>(rows.about.range(), own.first());
   const uint64_t end = std::min<uint64_t>(uint64_t{rows.about.range()} + rows.about.ranges(), own_end);
-  wanted.ranges += end > begin ? end - begin : 0;
-  const size_t first = first_of(own.first()), count = first_of(own_end) - first;
+  const uint64_t ranges = end > begin ? end - begin : 0;
+  if (place.first) wanted.whole_ranges += ranges;
+  if (place.last) wanted.ranges += ranges;
   const size_t row_bytes = rows.about.row_bytes();
+  const absl::Span<const uint64_t> hashes = owned(rows.hashes);
+  const auto images =
+      absl::string_view(rows.images).substr(first_in(rows.hashes, own.first()) * row_bytes, hashes.size() * row_bytes);
+  absl::Status restored = place.first ? wanted.table->Restore(hashes, images)
+                                      : wanted.table->RestoreChanges(owned(rows.removed), hashes, images);
   for (size_t i = 0; i < rows.uses.size(); ++i) {
     const uint64_t range = uint64_t{rows.about.range()} + i;
-    if (range < own.first() || range >= own_end) continue;
     const absl::string_view uses = rows.uses[i];
-    if (absl::Status status = wanted.table->RestoreUses(range, 1, {&uses, 1}); !status.ok()) {
-      return Damaged(status.message());
-    }
+    if (range >= own.first() && range < own_end) restored.Update(wanted.table->RestoreUses(range, 1, {&uses, 1}));
   }
-  const absl::Status restored =
-      wanted.table->Restore(absl::MakeConstSpan(rows.hashes).subspan(first, count),
-                            absl::string_view(rows.images).substr(first * row_bytes, count * row_bytes));
   return absl::IsDataLoss(restored) ? Damaged(restored.message()) : restored;
 }
 
@@ -250,9 +258,10 @@ absl::StatusOr<std::vector<ShardState::SliceEntry>> Loading::Finish() {
   }
   for (const auto& [id, wanted] : tables_) {
     const uint64_t ranges = wanted.table->owned().spans[0].count();
-    if (wanted.ranges != ranges) {
-      return Damaged(absl::StrCat("got ", wanted.ranges, " of the ", ranges, " ranges of table \"",
-                                  wanted.table->spec().name(), "\" that this shard owns"));
+    const uint64_t found = std::min(wanted.whole_ranges, wanted.ranges);
+    if (wanted.whole_ranges != ranges || wanted.ranges != ranges) {
+      return Damaged(absl::StrCat("got ", found, " of the ", ranges, " ranges of table \"", wanted.table->spec().name(),
+                                  "\" that this shard owns"));
     }
     if (absl::Status status = wanted.table->SetState(wanted.state); !status.ok()) return status;
   }
@@ -283,10 +292,11 @@ absl::StatusOr<Resumption> CheckpointSource::Load(const JobConfig& job, absl::Sp
     if (shard >= static_cast<uint32_t>(manifest_.files_size())) {
       return absl::DataLossError(absl::StrCat(path_, ": shard ", shard, " has no file in the manifest"));
     }
-    const absl::Status read = ReadCheckpointFile(path_, manifest_.files(shard),
-                                                 [&](const internal::v1::SnapshotHeader& header, SnapshotPart part) {
-                                                   return loading.Take(header, std::move(part));
-                                                 });
+    const absl::Status read =
+        ReadCheckpointChain(path_, manifest_.files(shard),
+                            [&](const internal::v1::SnapshotHeader& header, SnapshotPart part, ChainPlace place) {
+                              return loading.Take(header, std::move(part), place);
+                            });
     if (!read.ok()) return read;
   }
   absl::StatusOr<std::vector<ShardState::SliceEntry>> slices = loading.Finish();

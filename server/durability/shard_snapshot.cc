@@ -50,6 +50,7 @@ internal::v1::SnapshotHeader MakeHeader(const SnapshotPlace& place, const ShardS
   header.set_shard(place.shard);
   header.set_shards(place.shards);
   header.set_position(place.position);
+  if (place.parent.has_value()) *header.mutable_parent() = *place.parent;
   *header.mutable_declaration() = EncodeDeclaration(capture.job, capture.tensors, capture.tables);
   header.mutable_windows()->Add(capture.windows.begin(), capture.windows.end());
   return header;
@@ -170,7 +171,9 @@ absl::Status VisitRows(
   about.set_ranges(piece.ranges);
   about.set_rows(piece.rows.hashes.size());
   about.set_row_bytes(table.rows->row_bytes());
-  std::vector<absl::string_view> behind = {Bytes(piece.rows.hashes), Bytes(piece.rows.words)};
+  about.set_removed(piece.rows.removed.size());
+  std::vector<absl::string_view> behind = {Bytes(piece.rows.removed), Bytes(piece.rows.hashes),
+                                           Bytes(piece.rows.words)};
   for (const std::string& uses : piece.uses) {
     about.add_admission_bytes(uses.size());
     behind.push_back(uses);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -27,6 +28,8 @@ struct SnapshotPlace {
   uint32_t shards = 0;
   // See ballast.internal.v1.SnapshotHeader.
   uint64_t position = 0;
+  // Set if the tables have only what changed since then.
+  std::optional<internal::v1::SnapshotHeader::Parent> parent;
 };
 
 // Writes a captured shard to a new file and syncs it; takes the rows out of the capture. RESOURCE_EXHAUSTED if the disk

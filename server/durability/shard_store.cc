@@ -72,6 +72,9 @@ absl::StatusOr<uint64_t> ShardStore::LoadSnapshot(const std::string& path) {
                       absl::FailedPreconditionError(
                           absl::StrCat(path, ": holds shard ", header.shard(), ", want shard ", options_.shard)));
   }
+  if (header.has_parent()) {
+    return absl::DataLossError(absl::StrCat(path, ": is an increment of a checkpoint's file, want a whole snapshot"));
+  }
   ShardState outline = ToCapture(header);
   absl::StatusOr<ShardBuilder> builder =
       shard_->BeginRestore(std::move(outline.job), std::move(outline.tensors), outline.tables);

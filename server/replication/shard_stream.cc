@@ -87,7 +87,7 @@ bool SendRecord(internal::v1::ReplicateRequest::Kind kind, uint64_t position, ab
 bool SendOutline(uint32_t shard, uint64_t position, const ShardState& outline, SendPart send) {
   internal::v1::SnapshotRecord record;
   *record.mutable_header() = MakeHeader({.shard = shard, .position = position}, outline);
-  record.mutable_header()->set_format(outline.tables.empty() ? kStorageFormatWithoutTables : kStorageFormat);
+  record.mutable_header()->set_format(FormatToWrite(!outline.tables.empty(), /*increment=*/false));
   // The windows are sent with the end of the transfer.
   record.mutable_header()->clear_windows();
   return SendRecord(internal::v1::ReplicateRequest::KIND_SNAPSHOT, position, FrameMessage(record), send);
@@ -145,6 +145,7 @@ absl::Status ShardLoader::TakeSnapshot(uint64_t position, absl::string_view byte
                       absl::FailedPreconditionError(
                           absl::StrCat("snapshot: got shard ", parser_.header().shard(), ", want shard ", rank_)));
   }
+  if (parser_.header().has_parent()) return absl::DataLossError("snapshot: got an increment, want a whole snapshot");
   ShardState outline = ToCapture(parser_.header());
   absl::StatusOr<ShardBuilder> builder =
       shard_->BeginRestore(std::move(outline.job), std::move(outline.tensors), outline.tables);

@@ -29,6 +29,19 @@ std::vector<ShardState::SliceEntry> ShareAll(absl::Span<const std::pair<SliceKey
   return captured;
 }
 
+// True if at most half of the tables' bytes have changed since their capture for that checkpoint. False if it was not
+// their last one.
+bool FewChangedSince(uint64_t checkpoint, absl::Span<Table* const> tables) {
+  uint64_t bytes = 0, changed = 0;
+  for (const Table* table : tables) {
+    const std::optional<uint64_t> rows = table->ChangedSince(checkpoint);
+    if (!rows.has_value()) return false;
+    changed += *rows * table->image_bytes();
+    bytes += table->rows() * table->image_bytes();
+  }
+  return !tables.empty() && changed <= bytes / 2;
+}
+
 }  // namespace
 
 ParameterShard::ParameterShard(Options options, const Clock* clock)
@@ -421,6 +434,20 @@ ShardState ParameterShard::Capture(absl::FunctionRef<void()> at_rest) {
   capture.slices = ShareAll(job_.Slices());
   for (const Table* table : tables_.All()) {
     capture.table_entries.push_back({table->spec().id(), table->state(), table->BeginCapture()});
+  }
+  return capture;
+}
+
+ShardState ParameterShard::CaptureCheckpoint(uint64_t id, uint64_t since) {
+  ChangeSequencer::AtRest rest(changes_);
+  ShardState capture = job_.Outline();
+  capture.tables = tables_.Declared();
+  capture.slices = ShareAll(job_.Slices());
+  const std::vector<Table*> tables = tables_.All();
+  capture.since_checkpoint = FewChangedSince(since, tables) ? since : 0;
+  for (Table* table : tables) {
+    capture.table_entries.push_back(
+        {table->spec().id(), table->state(), table->BeginCheckpoint(id, capture.since_checkpoint > 0)});
   }
   return capture;
 }

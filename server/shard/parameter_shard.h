@@ -186,6 +186,10 @@ class ParameterShard {
   // Returns the state of the shard between two pushes. Calls `at_rest` while no change can happen.
   ShardState Capture(absl::FunctionRef<void()> at_rest);
 
+  // Like Capture, for checkpoint `id`. If `since` is the last checkpoint for which it was called, and at most half of
+  // the tables' bytes have changed since then, tables have only the rows that changed; `since_checkpoint` says that.
+  ShardState CaptureCheckpoint(uint64_t id, uint64_t since);
+
   // Like Capture, in pieces, so that little memory is shared at a time: first everything except the slices and tables,
   // then some slices, or some ranges of a table. Skips what the shard does not have.
   ShardState CaptureOutline(absl::FunctionRef<void()> at_rest);

@@ -46,6 +46,8 @@ struct ShardState {
   std::vector<OwnedTable> tables;
   std::vector<SliceEntry> slices;
   std::vector<TableEntry> table_entries;
+  // The checkpoint since whose capture all rows of the tables have changed; 0: the tables have all of their rows.
+  uint64_t since_checkpoint = 0;
   // By rank.
   std::vector<internal::v1::WindowState> windows;
 };
