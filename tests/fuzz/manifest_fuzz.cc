@@ -29,6 +29,9 @@ internal::v1::CheckpointManifest Manifest() {
     file.set_name(CheckpointFolder::ShardFileName(7, shard, 2));
     file.set_bytes(100);
     file.set_checksum(0x0123456789abcdef);
+    internal::v1::CheckpointManifest::File& earlier = *file.add_increment_of();
+    earlier.set_name(CheckpointFolder::ShardFileName(6, shard, 2));
+    earlier.set_bytes(200);
   }
   manifest.mutable_progress()->set_examples(1);
   manifest.add_incarnations(3);
@@ -58,10 +61,14 @@ void FuzzOne(FuzzInput input) {
   const auto map = ShardMap::FromProto(manifest->map());
   if (map.ok()) Require(ShardMap::FromProto(map->ToProto()).ok(), "a map that was read can be written");
   const std::string folder = file.path().substr(0, file.path().rfind('/') + 1);
-  for (const internal::v1::CheckpointManifest::File& of : manifest->files()) {
+  const auto lies_next_to_it = [&](const internal::v1::CheckpointManifest::File& of) {
     const std::string path = CheckpointFilePath(file.path(), of);
     Require(path.rfind(folder, 0) == 0 && path.find('/', folder.size()) == std::string::npos,
             "a manifest's files lie next to it");
+  };
+  for (const internal::v1::CheckpointManifest::File& of : manifest->files()) {
+    lies_next_to_it(of);
+    for (const internal::v1::CheckpointManifest::File& earlier : of.increment_of()) lies_next_to_it(earlier);
   }
 }
 

@@ -20,11 +20,12 @@ internal::v1::SnapshotHeader Header() {
   spec.add_shape(3);
   spec.mutable_optimizer()->mutable_momentum()->set_learning_rate(1);
   header.add_windows()->add_answers()->set_sequence(5);
+  header.mutable_parent()->set_checkpoint(8);
   return header;
 }
 
-// Hashes and images of two rows of 16 bytes.
-constexpr char kRows[48] = {1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 64};
+// The hash of a removed row, then hashes and images of two rows of 16 bytes.
+constexpr char kRows[56] = {3, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 64};
 
 // The bodies of a valid file, as the writer makes them.
 std::string Bodies() {
@@ -43,6 +44,7 @@ std::string Bodies() {
   internal::v1::RowsState rows;
   rows.set_table_id(7);
   rows.set_rows(2);
+  rows.set_removed(1);
   rows.set_row_bytes(16);
   end.mutable_end()->set_records(5);
   return AsInput(FrameMessage(header)) + AsInput(FrameMessage(slice) + std::string(24, '\x3f')) +
@@ -69,6 +71,7 @@ std::vector<std::string> FuzzSeeds() {
   rows.set_table_id(7);
   rows.set_ranges(64);
   rows.set_rows(2);
+  rows.set_removed(1);
   rows.set_row_bytes(16);
   Require((*writer)->Add(FrameTable(table), absl::Span<const absl::string_view>()).ok(), "a snapshot accepts a table");
   Require((*writer)->Add(FrameRows(rows), {absl::string_view(kRows, sizeof(kRows))}).ok(), "a snapshot accepts rows");
@@ -90,7 +93,9 @@ void FuzzOne(FuzzInput input) {
     if (const auto* rows = std::get_if<SnapshotRows>(&**part)) {
       Require(rows->hashes.size() == rows->about.rows(), "rows have their hashes");
       Require(rows->images.size() == rows->about.rows() * rows->about.row_bytes(), "rows have their images");
-      bytes += rows->images.size();
+      Require(rows->removed.size() == rows->about.removed(), "removed rows have their hashes");
+      Require(rows->removed.empty() || (*reader)->header().has_parent(), "an increment alone removes rows");
+      bytes += rows->images.size() + sizeof(uint64_t) * rows->removed.size();
     }
     if (const auto* slice = std::get_if<SnapshotSlice>(&**part)) {
       Require(slice->arrays.size() == slice->state.arrays(), "a slice has its arrays");

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -12,6 +13,9 @@
 #include "absl/strings/str_cat.h"
 #include "common/storage/checkpoint_folder.h"
 #include "common/storage/testing/lossy_file_system.h"
+#include "common/tables/placed_table.h"
+#include "common/tables/row_hash.h"
+#include "common/tables/table_spec_fixture.h"
 #include "common/tensors/shard_map.h"
 #include "server/durability/checkpoint_source.h"
 #include "server/durability/shard_checkpoint.h"
@@ -25,6 +29,8 @@ namespace {
 constexpr uint32_t kShards = 2;
 constexpr uint32_t kTensors = 6;
 constexpr uint32_t kElements = 50;
+constexpr uint32_t kTable = 100000;
+constexpr uint64_t kRows = 300;
 constexpr uint64_t kNever = ~uint64_t{0};
 
 // A file system whose process dies at a given disk access: that append is cut short, and every later access fails.
@@ -95,6 +101,31 @@ class DyingFileSystem : public FileSystem {
   bool dead_ = false;
 };
 
+// A table or a shard's part of it, empty at first.
+struct Rows {
+  explicit Rows(const v1::PlacedTable& part) : tables(1) {
+    absl::StatusOr<std::unique_ptr<Table>> made =
+        Table::Make({part.spec(), {part.spans().begin(), part.spans().end()}}, {}, &memory);
+    if (made.ok()) tables[0] = *std::move(made);
+  }
+
+  std::map<uint64_t, std::string> Images() const {
+    std::map<uint64_t, std::string> images;
+    const auto capture = tables[0]->BeginCapture();
+    while (const std::optional<RowsPiece> piece = capture->Next()) {
+      const char* const words = reinterpret_cast<const char*>(piece->rows.words.data());
+      for (size_t i = 0; i < piece->rows.hashes.size(); ++i) {
+        images[piece->rows.hashes[i]] = std::string(words + i * capture->row_bytes(), capture->row_bytes());
+      }
+    }
+    return images;
+  }
+
+  ByteBudget budget{uint64_t{1} << 30};
+  TableMemory memory{&budget};
+  std::vector<std::unique_ptr<Table>> tables;
+};
+
 class Trials {
  public:
   explicit Trials(const CheckpointDeathOptions& options)
@@ -104,6 +135,7 @@ class Trials {
     std::vector<v1::TensorSpec> specs;
     for (uint32_t i = 0; i < kTensors; ++i) specs.push_back(SgdSpec(i + 1, absl::StrCat("t", i), kElements));
     if (absl::Status status = map_.Place(specs); !status.ok()) return status;
+    table_ = SpreadRanges(SgdTable(kTable, "rows", 4), kShards);
     job_.name = "checkpoints";
     job_.policy.mutable_async();
     job_.workers = 1;
@@ -140,11 +172,39 @@ class Trials {
     return owned;
   }
 
-  // A shard whose weights all equal the checkpoint's id.
-  ShardState Capture(uint32_t shard, uint64_t id) const {
+  // Begins a new life of the shards, whose next part is whole.
+  void Begin() {
+    rows_.clear();
+    parents_.assign(kShards, std::nullopt);
+    for (uint32_t shard = 0; shard < kShards; ++shard) {
+      rows_.push_back(std::make_unique<Rows>(PartOfShard(table_, shard)));
+    }
+  }
+
+  // Sets and removes some rows of a shard, others for each id.
+  absl::Status ChangeRows(uint32_t shard, uint64_t id) {
+    Table& table = *rows_[shard]->tables[0];
+    std::vector<uint64_t> set, removed;
+    for (uint64_t row = 0; row < kRows; ++row) {
+      const uint64_t hash = RowHash(row, kTable);
+      if (table_.OwnerOf(RangeOf(hash, 12)) != shard) continue;
+      if (row % 2 == id % 2) set.push_back(hash);
+      if (row % 7 == id % 7) removed.push_back(hash);
+    }
+    std::sort(set.begin(), set.end());
+    std::sort(removed.begin(), removed.end());
+    return table.RestoreChanges(removed, set, std::string(set.size() * table.image_bytes(), static_cast<char>(id)));
+  }
+
+  // A shard whose weights all equal the checkpoint's id, with its rows.
+  ShardState Capture(uint32_t shard, uint64_t id) {
     ShardState capture;
     capture.job = job_;
     capture.tensors = Owned(shard);
+    Table& table = *rows_[shard]->tables[0];
+    capture.tables = {table.owned()};
+    capture.table_entries.push_back(
+        {kTable, table.state(), table.BeginCheckpoint(id, /*changes_alone=*/parents_[shard].has_value())});
     capture.windows.resize(job_.workers);
     for (const OwnedTensor& tensor : capture.tensors) {
       for (const v1::SliceRange& range : tensor.slices) {
@@ -166,32 +226,47 @@ class Trials {
     manifest.set_id(id);
     manifest.mutable_job()->set_name(job_.name);
     *manifest.mutable_map() = map_.ToProto();
+    *manifest.mutable_map()->add_tables() = ToProto(table_);
     for (uint32_t shard = 0; shard < kShards; ++shard) {
       internal::v1::CheckpointManifest::File& file = *manifest.add_files();
       file.set_name(CheckpointFolder::ShardFileName(id, shard, kShards));
       const std::string path = folder.PathOf(file.name());
-      absl::Status status = files->Remove(path);
-      if (status.ok()) {
-        status = WriteSnapshot(files, path, {.shard = shard, .shards = kShards, .position = id}, Capture(shard, id));
-      }
+      const SnapshotPlace place{.shard = shard, .shards = kShards, .position = id, .parent = parents_[shard]};
+      absl::Status status = ChangeRows(shard, id);
+      if (status.ok()) status = files->Remove(path);
+      if (status.ok()) status = WriteSnapshot(files, path, place, Capture(shard, id));
       if (!status.ok()) return status;
       const absl::StatusOr<FileDigest> digest = DigestFile(path);
       if (!digest.ok()) return digest.status();
       file.set_bytes(digest->bytes);
       file.set_checksum(digest->checksum);
+      internal::v1::SnapshotHeader::Parent& parent = parents_[shard].emplace();
+      parent.set_checkpoint(id);
+      parent.set_bytes(digest->bytes);
+      parent.set_checksum(digest->checksum);
     }
+    saved_[id].clear();
+    for (const auto& rows : rows_) saved_[id].merge(rows->Images());
     if (absl::Status status = folder.Commit(std::move(manifest)); !status.ok()) return status;
     committed = true;
     return folder.Prune(1, id);
   }
 
+  // Takes a whole checkpoint and an increment of it, in an empty directory.
+  absl::Status TakeTwo() {
+    std::filesystem::remove_all(options_.folder);
+    Begin();
+    bool committed = false;
+    absl::Status status = Take(PosixFileSystem(), 1, committed);
+    return status.ok() ? Take(PosixFileSystem(), 2, committed) : status;
+  }
+
   absl::StatusOr<uint64_t> CountAccesses() {
     bool committed = false;
-    std::filesystem::remove_all(options_.folder);
-    if (absl::Status status = Take(PosixFileSystem(), 1, committed); !status.ok()) return status;
+    if (absl::Status status = TakeTwo(); !status.ok()) return status;
     LossyFileSystem files;
     DyingFileSystem counted(&files, kNever, 0);
-    if (absl::Status status = Take(&counted, 2, committed); !status.ok()) return status;
+    if (absl::Status status = Take(&counted, 3, committed); !status.ok()) return status;
     return counted.accesses();
   }
 
@@ -202,9 +277,11 @@ class Trials {
     if (!newest.ok()) return newest.status();
     const absl::StatusOr<CheckpointSource> source = CheckpointSource::Open(newest->manifest_path);
     if (!source.ok()) return source.status();
-    const absl::StatusOr<Resumption> resumption = source->Load(job_, Owned(std::nullopt));
+    const Rows rows(ToProto(SpreadRanges(table_.spec, 1)));
+    const absl::StatusOr<Resumption> resumption = source->Load(job_, Owned(std::nullopt), rows.tables);
     if (!resumption.ok()) return resumption.status();
     const uint64_t id = source->manifest().id();
+    if (rows.Images() != saved_.find(id)->second) return absl::InternalError("got other rows than were saved");
     uint64_t elements = 0;
     for (const ShardState::SliceEntry& slice : resumption->slices) {
       for (float value : slice.weights.arrays.at(0).values()) {
@@ -217,13 +294,11 @@ class Trials {
   }
 
   absl::Status DieOnce(uint64_t access) {
-    std::filesystem::remove_all(options_.folder);
+    if (absl::Status status = TakeTwo(); !status.ok()) return status;
     bool committed = false;
-    if (absl::Status status = Take(PosixFileSystem(), 1, committed); !status.ok()) return status;
-    committed = false;
     LossyFileSystem files;
     DyingFileSystem dying(&files, access, random_());
-    const absl::Status died = Take(&dying, 2, committed);
+    const absl::Status died = Take(&dying, 3, committed);
     if (!absl::IsAborted(died)) return absl::InternalError(absl::StrCat("access ", access, ": ", died.ToString()));
     // Only the process dies, or the whole machine does.
     if (random_() % 2 == 0) {
@@ -231,12 +306,13 @@ class Trials {
     }
     const std::string what = absl::StrCat("death at access ", access, committed ? ", committed" : "");
     const absl::StatusOr<uint64_t> id = LoadNewest();
-    if (!id.ok() || (committed && *id != 2)) {
+    if (!id.ok() || (committed && *id != 3)) {
       Wrong(absl::StrCat(what, ": ", id.ok() ? absl::StrCat("loaded ", *id) : id.status().ToString()));
       return absl::OkStatus();
     }
-    ++(*id == 1 ? counts_.old_loaded : counts_.new_loaded);
+    ++(*id == 2 ? counts_.old_loaded : counts_.new_loaded);
     // Remains of a dead checkpoint must not block the next one.
+    Begin();
     const absl::StatusOr<uint64_t> next = CheckpointFolder(PosixFileSystem(), options_.folder).NextId();
     absl::Status status = next.ok() ? Take(PosixFileSystem(), *next, committed) : next.status();
     const absl::StatusOr<uint64_t> after = status.ok() ? LoadNewest() : status;
@@ -245,9 +321,7 @@ class Trials {
   }
 
   absl::Status DamageOnce(bool flip) {
-    std::filesystem::remove_all(options_.folder);
-    bool committed = false;
-    if (absl::Status status = Take(PosixFileSystem(), 1, committed); !status.ok()) return status;
+    if (absl::Status status = TakeTwo(); !status.ok()) return status;
     std::vector<std::filesystem::path> paths;
     for (const auto& entry : std::filesystem::directory_iterator(options_.folder)) paths.push_back(entry.path());
     std::sort(paths.begin(), paths.end());
@@ -283,7 +357,13 @@ class Trials {
   const CheckpointDeathOptions options_;
   std::mt19937_64 random_;
   ShardMap map_;
+  PlacedTable table_;
   JobConfig job_;
+  // By shard: its rows, and its last part that was written.
+  std::vector<std::unique_ptr<Rows>> rows_;
+  std::vector<std::optional<internal::v1::SnapshotHeader::Parent>> parents_;
+  // All rows at the moment of each checkpoint.
+  std::map<uint64_t, std::map<uint64_t, std::string>> saved_;
   CheckpointDeathCounts counts_;
 };
 
