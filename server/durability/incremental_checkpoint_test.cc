@@ -9,6 +9,7 @@
 #include <random>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -510,6 +511,24 @@ TEST_F(IncrementsOfAShardTest, KeepTheTensorsWhole) {
   ASSERT_THAT(loaded, IsOk());
   ASSERT_EQ(loaded->slices.size(), 1u);
   EXPECT_EQ(loaded->slices[0].weights.version, 1u);
+}
+
+TEST_F(IncrementsOfAShardTest, LoseNoPushThatComesMeanwhile) {
+  Push(3000);
+  Save(1);
+  Commit();
+  std::thread pushes([this] {
+    std::mt19937 random(4);
+    for (int i = 0; i < 300; ++i) Push(1 + random() % 200);
+  });
+  for (uint64_t id = 2; id <= 6; ++id) {
+    EXPECT_EQ(Save(id), id - 1);
+    Commit();
+  }
+  pushes.join();
+  EXPECT_EQ(Save(7), 6u);
+  Commit();
+  EXPECT_EQ(Resume(7), RowsOf(shard_));
 }
 
 TEST_F(IncrementsOfAShardTest, EndWithANewTable) {
