@@ -455,6 +455,7 @@ void Client::OnRetry(uint32_t shard) {
   {
     absl::MutexLock lock(&mutex_);
     if (shutdown_) return;
+    retried_rows_.insert(shard);
     if (reports_in_flight_.contains(shard)) {
       reports_due_.insert(shard);
       return;
@@ -483,6 +484,10 @@ std::vector<v1::ReportVersionsRequest> Client::DescribeSeen(uint32_t shard) cons
       to->set_version(version);
       to->set_finished_steps(finished);
     }
+  }
+  if (const uint64_t ended = ended_steps_.count(shard); ended > 0) {
+    if (requests.empty()) requests.push_back(empty);
+    requests.front().set_ended_steps(ended);
   }
   return requests;
 }
@@ -526,11 +531,8 @@ void Client::OnMessageDone(Operation* operation, uint32_t shard, const ShardMess
       if (message.kind != Kind::kPush && message.kind != Kind::kPushPull) continue;
       tensor.finished_steps[index] = std::max(tensor.finished_steps[index], message.step + 1);
     }
-  } else if (message.kind == Kind::kPushRows) {
-    // The shard does not count a message that it refused.
-    absl::MutexLock lock(&mutex_);
-    row_messages_.Remove(message.step, shard);
   }
+  if (message.kind == Kind::kPushRows && CountEnded(shard, message, reply.status.ok())) Report(shard);
   bool first_failure = false, last = false;
   absl::StatusOr<Totals> result;
   {

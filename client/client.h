@@ -21,6 +21,7 @@
 #include "ballast/v1/tensor.pb.h"
 #include "client/client_options.h"
 #include "client/future.h"
+#include "client/rows/ended_steps.h"
 #include "client/rows/row_batch.h"
 #include "client/rows/row_report.h"
 #include "client/rows/step_counts.h"
@@ -71,7 +72,8 @@ class Client {
   Future<PushResult> Push(uint64_t step, uint32_t examples, absl::Span<const TensorGradient> gradients,
                           std::optional<double> schedule_position = std::nullopt);
 
-  // Reads values; under policy sync, values that include the update of step - 1.
+  // Reads values; under policy sync, values that include the update of step - 1; under bounded, the updates of all
+  // steps before step - steps_ahead.
   Future<PullResult> Pull(uint64_t step, absl::Span<const TensorValues> values);
 
   // Pushes at `step` and pulls at `step` + 1 in one round trip. Both lists name the same tensors in the same order.
@@ -79,9 +81,9 @@ class Client {
                               absl::Span<const TensorValues> values,
                               std::optional<double> schedule_position = std::nullopt);
 
-  // Reads rows of tables; under policy sync, rows that include the update of step - 1. Creates none. Each distinct row
-  // of a table is requested once.
-  // INVALID_ARGUMENT, before anything is sent, for a table that is unknown or given twice, or sizes that do not fit it.
+  // Reads rows of tables; under policy sync, rows that include the update of step - 1; under bounded, those of all
+  // steps before step - steps_ahead. Creates none. Each distinct row of a table is requested once. INVALID_ARGUMENT,
+  // before anything is sent, for a table that is unknown or given twice, or sizes that do not fit it.
   Future<RowsResult> PullRows(absl::Span<const RowPull> tables, uint64_t step = 0);
 
   // Pushes gradients of rows, which are means over `examples` examples, as Push does those of tensors; a row begins
@@ -158,6 +160,8 @@ class Client {
   template <typename Batch>
   absl::StatusOr<std::vector<Rows>> RouteRows(absl::Span<const Batch> tables, v1::Encoding encoding) const;
   absl::flat_hash_set<uint32_t> ShardsWithTables() const;
+  // Counts a message of rows that has ended; true if the shard needs another report.
+  bool CountEnded(uint32_t shard, const ShardMessage& message, bool acknowledged);
   // Counts the step's messages of rows, and with its last ones sets how many there are.
   void CountMessages(uint64_t step, absl::Span<const uint32_t> last_to,
                      std::vector<std::vector<ShardMessage>>& by_shard);
@@ -186,6 +190,9 @@ class Client {
   std::vector<std::unique_ptr<ShardChannel>> channels_ ABSL_GUARDED_BY(mutex_);
   uint64_t next_operation_ ABSL_GUARDED_BY(mutex_) = 1;
   StepCounts row_messages_ ABSL_GUARDED_BY(mutex_);
+  EndedSteps ended_steps_ ABSL_GUARDED_BY(mutex_);
+  // Shards that need another report at the end of a step of rows, because they may have lost a part of it.
+  absl::flat_hash_set<uint32_t> retried_rows_ ABSL_GUARDED_BY(mutex_);
   // Number of reports in flight per shard, and shards that need another report because of later retries.
   absl::flat_hash_map<uint32_t, uint32_t> reports_in_flight_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_set<uint32_t> reports_due_ ABSL_GUARDED_BY(mutex_);

@@ -140,10 +140,21 @@ absl::StatusOr<std::vector<Client::Rows>> Client::RouteRows(absl::Span<const Bat
 void Client::CountMessages(uint64_t step, absl::Span<const uint32_t> last_to,
                            std::vector<std::vector<ShardMessage>>& by_shard) {
   absl::MutexLock lock(&mutex_);
-  for (uint32_t shard = 0; shard < by_shard.size(); ++shard) row_messages_.Add(step, shard, by_shard[shard].size());
+  for (uint32_t shard = 0; shard < by_shard.size(); ++shard) {
+    row_messages_.Add(step, shard, by_shard[shard].size());
+    ended_steps_.Send(step, shard, by_shard[shard].size());
+  }
+  for (uint32_t shard : last_to) ended_steps_.End(step, shard);
   if (last_to.empty()) return;
   const std::vector<uint32_t> counts = row_messages_.Take(step);
   for (uint32_t shard : last_to) by_shard[shard].back().messages_of_step = counts[shard];
+}
+
+bool Client::CountEnded(uint32_t shard, const ShardMessage& message, bool acknowledged) {
+  absl::MutexLock lock(&mutex_);
+  // The shard does not count a message that it refused.
+  if (!acknowledged) row_messages_.Remove(message.step, shard);
+  return ended_steps_.Finish(message.step, shard, acknowledged) && retried_rows_.erase(shard) > 0;
 }
 
 absl::flat_hash_set<uint32_t> Client::ShardsWithTables() const {

@@ -381,6 +381,23 @@ TEST_F(ClientRowsTest, NamesTheShardOfADamagedResponse) {
   EXPECT_THAT(status.message(), HasSubstr("pull rows: response: table 1: "));
 }
 
+TEST_F(ClientRowsTest, ReportsTheStepsThatItEndedToAShardThatMayHaveLostThem) {
+  options_.durability.set_mode(v1::Durability::WAL);
+  client();
+  Done(client().PushRows(3, 1, {}, /*last_of_step=*/true));
+  const std::vector<uint64_t> ids = Numbers(100);
+  const std::vector<float> gradients(200, 1);
+  shard0_.FailNext(1, grpc::Status(grpc::StatusCode::UNAVAILABLE, "restarting"));
+  Done(client().PushRows(4, 1, {{1, ids, gradients, {}}}));
+  EXPECT_EQ(shard0_.AwaitReport(1).ended_steps(), 4) << "step 4 has not ended";
+  EXPECT_EQ(shard0_.AwaitReport(1).slices_size(), 0);
+  // The shard may have lost an earlier message of the step.
+  Done(client().PushRows(4, 1, {}, /*last_of_step=*/true));
+  EXPECT_EQ(shard0_.AwaitReport(2).ended_steps(), 5);
+  for (uint64_t step : {5, 6, 7}) Done(client().PushRows(step, 1, {}, /*last_of_step=*/true));
+  EXPECT_EQ(shard0_.reports(), 2);
+}
+
 TEST_F(ClientRowsTest, AWorkerNeedNotDeclareWhatTheCoordinatorHasPlaced) {
   FakeCoordinatorService coordinator(options_.shards);
   FakeServer server(&coordinator);

@@ -373,5 +373,61 @@ TEST(SynchronousRowsTest, HaveTheSameBitsOnAnyNumberOfServersAndInEachRun) {
   EXPECT_EQ(TrainSynchronously(4, 3), want);
 }
 
+// Two workers of a job whose staleness is bounded, and two servers.
+class BoundedRowsTest : public ::testing::Test {
+ protected:
+  std::unique_ptr<Client> Join(uint32_t worker) {
+    ClientOptions options = cluster_.Options(worker);
+    options.policy.mutable_bounded()->set_steps_ahead(2);
+    return JoinTables(options, {SgdTable(kTable, "counts", 1)});
+  }
+
+  void Step(Client& client, uint64_t step) {
+    Done(Pull(client, step));
+    Count(client, ids_, 1, step, /*last_of_step=*/true);
+  }
+
+  Future<RowsResult> Pull(Client& client, uint64_t step) {
+    return client.PullRows({{kTable, ids_, absl::MakeSpan(values_)}}, step);
+  }
+
+  // Returns once that many pulls wait at the servers.
+  static void AwaitWaiting(Client& client, uint64_t pulls) {
+    const absl::Time give_up = absl::Now() + absl::Seconds(60);
+    uint64_t waiting = 0;
+    while (waiting < pulls && absl::Now() < give_up) {
+      waiting = 0;
+      for (const v1::GetStatusResponse& shard : StatusOf(client)) waiting += shard.waiting();
+    }
+    EXPECT_EQ(waiting, pulls);
+  }
+
+  const std::vector<uint64_t> ids_ = Numbers(100);
+  std::vector<float> values_ = std::vector<float>(100);
+  Cluster cluster_{2, 2};
+};
+
+TEST_F(BoundedRowsTest, AFastWorkerIsHeldUntilASlowOneEndsItsStep) {
+  const std::unique_ptr<Client> fast = Join(0), slow = Join(1);
+  for (uint64_t step = 0; step < 3; ++step) Step(*fast, step);
+  const Future<RowsResult> held = Pull(*fast, 3);
+  AwaitWaiting(*slow, 2);
+  Count(*slow, ids_, 1, 0, /*last_of_step=*/true);
+  Done(held);
+  EXPECT_THAT(values_, Each(4));
+}
+
+TEST_F(BoundedRowsTest, AFastWorkerIsHeldUntilASlowOnePauses) {
+  const std::unique_ptr<Client> fast = Join(0), slow = Join(1);
+  for (uint64_t step = 0; step < 3; ++step) Step(*fast, step);
+  const Future<RowsResult> held = Pull(*fast, 3);
+  AwaitWaiting(*slow, 2);
+  ASSERT_EQ(slow->Pause(), absl::OkStatus());
+  Done(held);
+  EXPECT_THAT(values_, Each(3));
+  // Until it returns, nobody waits for it.
+  for (uint64_t step = 3; step < 10; ++step) Step(*fast, step);
+}
+
 }  // namespace
 }  // namespace ballast

@@ -73,11 +73,12 @@ class FakeParameterService : public v1::ParameterService::Service {
   std::vector<uint64_t> sequences() const { return Get(&FakeParameterService::sequences_); }
   std::vector<uint64_t> versions_sent() const { return Get(&FakeParameterService::versions_sent_); }
   std::vector<v1::DeclareTensorsRequest> declarations() const { return Get(&FakeParameterService::declarations_); }
-  // Blocks for at most 1 min until a client has reported versions; returns the first report.
-  v1::ReportVersionsRequest AwaitReport() {
-    const bool reported = Await([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !reports_.empty(); });
-    return reported ? Get(&FakeParameterService::reports_).front() : v1::ReportVersionsRequest();
+  // Blocks for at most 1 min until clients have reported versions so many times; returns that report.
+  v1::ReportVersionsRequest AwaitReport(size_t count = 1) {
+    const bool reported = Await([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return reports_.size() >= count; });
+    return reported ? Get(&FakeParameterService::reports_)[count - 1] : v1::ReportVersionsRequest();
   }
+  size_t reports() const { return Get(&FakeParameterService::reports_).size(); }
   // Time from the last declaration's arrival to its deadline.
   absl::Duration declaration_time() const { return Get(&FakeParameterService::declaration_time_); }
   v1::PushHeader last_header() const { return Get(&FakeParameterService::last_header_); }

@@ -208,12 +208,18 @@ void Loading::TakeState(const internal::v1::TableState& state) {
   const auto wanted = tables_.find(state.table_id());
   if (wanted == tables_.end()) return;
   Table::State& furthest = wanted->second.state;
-  if (state.clock() < furthest.clock) return;
-  furthest.clock = state.clock();
-  furthest.ticks.clear();
-  for (const internal::v1::TableState::Tick& tick : state.ticks()) {
-    furthest.ticks.push_back({tick.unix_seconds(), tick.clock()});
+  if (state.clock() >= furthest.clock) {
+    furthest.clock = state.clock();
+    furthest.ticks.clear();
+    for (const internal::v1::TableState::Tick& tick : state.ticks()) {
+      furthest.ticks.push_back({tick.unix_seconds(), tick.clock()});
+    }
   }
+  if (state.clocks().empty()) return;
+  // A resumed job waits for all its workers, which resume at the step of the furthest.
+  uint64_t steps = std::max(state.slowest(), furthest.clocks.has_value() ? furthest.clocks->slowest : 0);
+  for (const internal::v1::PolicyState::Clock& clock : state.clocks()) steps = std::max(steps, clock.finished());
+  furthest.clocks = WorkerClocks::Together(job_.workers, steps);
 }
 
 absl::Status Loading::TakeRows(const SnapshotRows& rows, ChainPlace place) {

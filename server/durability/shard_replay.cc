@@ -83,7 +83,8 @@ absl::Status ApplyCatchUp(ParameterShard& shard, const internal::v1::LoggedCatch
   for (const internal::v1::LoggedCatchUp::Slice& slice : logged.slices()) {
     seen.push_back({{slice.tensor_id(), slice.slice_index()}, slice.version(), slice.finished_steps()});
   }
-  return shard.CatchUp(shard.job_name(), logged.worker(), logged.incarnation(), seen).status();
+  const SeenSteps rows{logged.applied_steps(), logged.ended_steps()};
+  return shard.CatchUp(shard.job_name(), logged.worker(), logged.incarnation(), seen, rows).status();
 }
 
 absl::Status Apply(ParameterShard& shard, const internal::v1::ShardRecord& change, absl::string_view behind) {

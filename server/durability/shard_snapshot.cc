@@ -101,6 +101,15 @@ internal::v1::TableState MakeState(const ShardState::TableEntry& table) {
   }
   *state.mutable_evicted() = table.state.evicted;
   state.set_not_admitted(table.state.not_admitted);
+  if (table.state.clocks.has_value()) {
+    for (const WorkerClocks::State::Worker& worker : table.state.clocks->workers) {
+      internal::v1::PolicyState::Clock* const to = state.add_clocks();
+      to->set_paused(worker.paused);
+      to->set_finished(worker.finished);
+      to->set_clock(worker.clock);
+    }
+    state.set_slowest(table.state.clocks->slowest);
+  }
   return state;
 }
 
@@ -286,9 +295,14 @@ Table::State ToTableState(SnapshotTable table) {
   for (const internal::v1::TableState::OpenStep& open : state.open_steps()) {
     to.open_steps.push_back({open.worker(), open.incarnation(), open.step(), open.received(), open.expected()});
   }
+  if (!state.clocks().empty()) {
+    to.clocks.emplace().slowest = state.slowest();
+    for (const internal::v1::PolicyState::Clock& clock : state.clocks()) {
+      to.clocks->workers.push_back({clock.paused(), clock.finished(), clock.clock()});
+    }
+  }
   if (state.workers().empty()) return to;
   StepAccumulator::State& step = to.step.emplace();
-  step.gathering = state.clock();
   step.open_steps = std::exchange(to.open_steps, {});
   for (const internal::v1::TableState::Worker& worker : state.workers()) {
     step.workers.push_back({worker.arrived(), worker.paused(), worker.incarnation(), worker.examples()});

@@ -122,6 +122,131 @@ TEST_F(TableStoreTest, AStepThatIsNotCompleteComesBackFromTheSnapshotAndFromTheL
   }
 }
 
+JobConfig BoundedJob(v1::Durability::Mode mode = v1::Durability::WAL) {
+  JobConfig job = Job(mode);
+  job.policy.mutable_bounded()->set_steps_ahead(1);
+  return job;
+}
+
+// True if a pull at that step need not wait.
+bool MayPull(ParameterShard& shard, uint64_t step) {
+  bool ended = false;
+  const WaitList::Ticket ticket = shard.AwaitRows("job", {step, std::nullopt}, {kTable}, 0, absl::Seconds(10), false,
+                                                  [&](const absl::Status& status) { ended = status.ok(); });
+  const bool may = ended;
+  if (!may) shard.CancelPull(ticket);
+  return may;
+}
+
+// A bounded table of two workers, of which the second is behind.
+TEST_F(TableStoreTest, WorkersClocksComeBackFromTheSnapshotAndFromTheLog) {
+  for (const bool snapshot : {false, true}) {
+    folder_ = NewFolder();
+    Process& process = Start();
+    ASSERT_THAT(process.shard.Declare(BoundedJob(), {}, {PartOf(0, 1)}), IsOk());
+    for (uint64_t step = 1; step <= 3; ++step) {
+      ASSERT_THAT(PushRows(process.shard, 100, 1, step, 0, 1, /*worker=*/0), IsOk());
+    }
+    ASSERT_THAT(PushRows(process.shard, 100, 1, 1, 0, 1, /*worker=*/1), IsOk());
+    if (snapshot) {
+      ASSERT_THAT(process.store->TakeSnapshot(), IsOk());
+    }
+    const auto before = RowsOf(process.shard);
+    Process& again = Start();
+    EXPECT_EQ(RowsOf(again.shard), before);
+    EXPECT_TRUE(MayPull(again.shard, 2));
+    EXPECT_FALSE(MayPull(again.shard, 3));
+    ASSERT_THAT(again.shard.Pause("job", 1, 1), IsOk());
+    EXPECT_TRUE(MayPull(again.shard, 4));
+    EXPECT_FALSE(MayPull(again.shard, 5));
+    if (snapshot) {
+      ASSERT_THAT(again.store->TakeSnapshot(), IsOk());
+    }
+    EXPECT_TRUE(MayPull(Start().shard, 4)) << "the pause";
+  }
+}
+
+// Leaves a directory of a job whose machine failed after both workers had ended ten steps of rows, of which four were
+// on the disk.
+void LoseSixSteps(const std::string& folder, const JobConfig& job) {
+  LossyFileSystem files;
+  {
+    Process process(folder, &files);
+    ASSERT_THAT(process.shard.Declare(job, {}, {PartOf(0, 1)}), IsOk());
+    for (uint64_t step = 1; step <= 10; ++step) {
+      for (uint32_t worker : {0u, 1u}) {
+        ASSERT_THAT(PushRows(process.shard, 10 * step, 1, step, 0, 1, worker), IsOk());
+      }
+      if (step != 4) continue;
+      absl::Notification done;
+      process.shard.AwaitSynced([&](const absl::Status& status) {
+        EXPECT_TRUE(status.ok()) << status;
+        done.Notify();
+      });
+      done.WaitForNotification();
+      files.LoseUnsyncedFromNowOn();
+    }
+  }
+  ASSERT_TRUE(files.LoseUnsynced(1).ok());
+}
+
+TEST_F(TableStoreTest, ASynchronousTableThatLostItsLastSecondGoesOnAtTheStepOfItsWorkers) {
+  JobConfig job = Job();
+  job.policy.mutable_sync();
+  LoseSixSteps(folder_, job);
+  Process& process = Start();
+  EXPECT_EQ(process.shard.status().tables[0].clock, 4u);
+  EXPECT_EQ(process.shard.status().tables[0].rows, 40u);
+  // The push of step 10 itself proves that ten updates were seen.
+  ASSERT_THAT(PushRows(process.shard, 10, 1, 11, 0, 1, /*worker=*/0), IsOk());
+  EXPECT_TRUE(MayPull(process.shard, 10));
+  EXPECT_EQ(PushRows(process.shard, 10, 1, 11, 0, 1, /*worker=*/1)->applied, 10u);
+  EXPECT_EQ(process.shard.status().tables[0].clock, 11u);
+  EXPECT_EQ(process.shard.status().lost_updates, 6u);
+  // The catch-up is in the log.
+  const auto before = RowsOf(process.shard);
+  Process& again = Start();
+  EXPECT_EQ(RowsOf(again.shard), before);
+  EXPECT_TRUE(MayPull(again.shard, 11));
+}
+
+TEST_F(TableStoreTest, WorkersThatWaitForLostRowsReportThem) {
+  for (const bool bounded : {false, true}) {
+    SCOPED_TRACE(bounded);
+    folder_ = NewFolder();
+    JobConfig job = BoundedJob();
+    if (!bounded) job.policy.mutable_sync();
+    LoseSixSteps(folder_, job);
+    Process& process = Start();
+    // Both wait for the step that both have ended.
+    const uint64_t step = bounded ? 11 : 10;
+    EXPECT_FALSE(MayPull(process.shard, step));
+    EXPECT_EQ(process.shard.ReportVersions("job", 0, 1, {}, {.applied = 0, .ended = 10}).value_or(9), 1u);
+    EXPECT_FALSE(MayPull(process.shard, step));
+    EXPECT_EQ(process.shard.ReportVersions("job", 1, 1, {}, {.applied = 0, .ended = 10}).value_or(9), 1u);
+    EXPECT_TRUE(MayPull(process.shard, step));
+    EXPECT_EQ(process.shard.ReportVersions("job", 1, 1, {}, {.applied = 0, .ended = 10}).value_or(9), 0u);
+    EXPECT_EQ(process.shard.status().tables[0].clock, bounded ? 20u : 10u);
+    const auto before = RowsOf(process.shard);
+    Process& again = Start();
+    EXPECT_EQ(RowsOf(again.shard), before);
+    EXPECT_TRUE(MayPull(again.shard, step));
+    // A retry of what was lost is new, and ends no step again.
+    ASSERT_THAT(PushRows(again.shard, 10, 1, 10, 0, 1, /*worker=*/0), IsOk());
+    EXPECT_FALSE(MayPull(again.shard, step + 1));
+  }
+}
+
+TEST_F(TableStoreTest, ATableThatCannotHaveLostAnythingRefusesAStepThatItHasNotSeen) {
+  JobConfig job = Job(v1::Durability::WAL_SYNC);
+  job.policy.mutable_sync();
+  ASSERT_THAT(Start().shard.Declare(job, {}, {PartOf(0, 1)}), IsOk());
+  Process& process = Start();
+  EXPECT_EQ(PushRows(process.shard, 10, 1, 5).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(process.shard.ReportVersions("job", 0, 1, {}, {.applied = 0, .ended = 10}).value_or(9), 0u);
+  EXPECT_EQ(process.shard.status().tables[0].clock, 0u);
+}
+
 // Shards with checkpoints, in as many servers as each part of a test wants.
 class TableCheckpointTest : public testing::Test {
  protected:
@@ -140,8 +265,8 @@ class TableCheckpointTest : public testing::Test {
           rank(rank),
           shards(shards) {}
 
-    absl::Status Declare(const OwnedTable& table) {
-      return shard.Declare(Job(v1::Durability::CHECKPOINT), {}, {table}).status();
+    absl::Status Declare(const OwnedTable& table, const JobConfig& job = Job(v1::Durability::CHECKPOINT)) {
+      return shard.Declare(job, {}, {table}).status();
     }
 
     ParameterShard shard;
@@ -149,11 +274,12 @@ class TableCheckpointTest : public testing::Test {
   };
   using Servers = std::vector<std::unique_ptr<Server>>;
 
-  Servers Start(uint32_t shards, const std::string& resume_from = "") {
+  Servers Start(uint32_t shards, const std::string& resume_from = "",
+                const JobConfig& job = Job(v1::Durability::CHECKPOINT)) {
     Servers servers;
     for (uint32_t rank = 0; rank < shards; ++rank) {
       servers.push_back(std::make_unique<Server>(rank, shards, resume_from));
-      EXPECT_THAT(servers.back()->Declare(PartOf(rank, shards)), IsOk());
+      EXPECT_THAT(servers.back()->Declare(PartOf(rank, shards), job), IsOk());
     }
     return servers;
   }
@@ -211,6 +337,24 @@ TEST_F(TableCheckpointTest, HasTheRowsOfItsMomentForAnyNumberOfServers) {
     EXPECT_EQ(All(resumed), want) << shards;
     // The workers' incarnations before the checkpoint no longer count.
     EXPECT_THAT(PushRows(resumed[0]->shard, 1, 1, 4, 0, shards).status().message(), HasSubstr("incarnation"));
+  }
+}
+
+// The workers of a resumed job begin together, at the step of the furthest.
+TEST_F(TableCheckpointTest, WorkersClocksBeginTogetherOnAnyNumberOfServers) {
+  Servers two = Start(2, "", BoundedJob(v1::Durability::CHECKPOINT));
+  Push(two, 100, 1, 1);
+  Push(two, 100, 1, 2);
+  ASSERT_THAT(two[0]->shard.Pause("job", 1, 1), IsOk());
+  EXPECT_FALSE(MayPull(two[1]->shard, 3));
+  const std::string manifest = Save(two, 3);
+  for (uint32_t shards : {1u, 3u}) {
+    JobConfig job = BoundedJob(v1::Durability::CHECKPOINT);
+    job.workers = 5;
+    for (const auto& server : Start(shards, manifest, job)) {
+      EXPECT_TRUE(MayPull(server->shard, 3));
+      EXPECT_FALSE(MayPull(server->shard, 4));
+    }
   }
 }
 

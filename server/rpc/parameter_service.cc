@@ -126,8 +126,8 @@ grpc::ServerUnaryReactor* ParameterServiceAdapter::ReportVersions(grpc::Callback
     for (const v1::ReportVersionsRequest::Slice& slice : request->slices()) {
       seen.push_back({{slice.tensor_id(), slice.slice_index()}, slice.version(), slice.finished_steps()});
     }
-    const absl::StatusOr<uint32_t> raised =
-        shard_->ReportVersions(request->job(), request->worker(), request->incarnation(), seen);
+    const absl::StatusOr<uint32_t> raised = shard_->ReportVersions(
+        request->job(), request->worker(), request->incarnation(), seen, {0, request->ended_steps()});
     if (raised.ok()) response->set_raised(*raised);
     return raised.status();
   });

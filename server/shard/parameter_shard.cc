@@ -176,6 +176,13 @@ absl::StatusOr<PushOutcome> ParameterShard::PushRows(absl::string_view job, Push
   if (push.unix_seconds == 0 && tables_.NeedTime()) push.unix_seconds = absl::ToUnixSeconds(clock_->Now());
   absl::StatusOr<CheckedRows> checked = tables_.CheckPush(push, messages_of_step, gradients, *accept_non_finite);
   if (!checked.ok()) return checked.status();
+  const absl::StatusOr<bool> behind = tables_.CheckSteps(push, *checked, may_have_lost_);
+  if (!behind.ok()) return behind.status();
+  if (*behind) {
+    // A worker reaches a step only after it has seen the update before it, so this shard lost updates that it saw.
+    const absl::StatusOr<uint32_t> caught_up = CatchUp(job, push.worker, push.incarnation, {}, {push.step, push.step});
+    if (!caught_up.ok()) return caught_up.status();
+  }
   std::vector<CheckedRows::Part>& parts = checked->parts;
   const auto take_turn = [&](CheckedRows::Part& part, bool ordered) {
     part.turn =
@@ -294,36 +301,52 @@ absl::StatusOr<SetOutcome> ParameterShard::SetValues(absl::string_view job, absl
 }
 
 absl::StatusOr<uint32_t> ParameterShard::ReportVersions(absl::string_view job, uint32_t worker, uint64_t incarnation,
-                                                        absl::Span<const SeenSlice> seen) {
-  if (may_have_lost_) return CatchUp(job, worker, incarnation, seen);
+                                                        absl::Span<const SeenSlice> seen, const SeenSteps& rows) {
+  if (may_have_lost_) return CatchUp(job, worker, incarnation, seen, rows);
   const absl::StatusOr<ChangeSource> source = job_.FindSource(job, worker, incarnation);
   if (!source.ok()) return source.status();
   if (absl::Status status = changes_.CheckIncarnation(*source); !status.ok()) return status;
   return 0;
 }
 
+absl::StatusOr<uint32_t> ParameterShard::TakeSeen(const ChangeSource& source, absl::Span<const SeenSlice> seen,
+                                                  absl::Span<Slice* const> slices, const SeenSteps& rows,
+                                                  ChangeSequencer::Released& released) {
+  // At rest, so that no table is applying a step that it skips.
+  ChangeSequencer::AtRest rest(changes_);
+  if (absl::Status status = changes_.CheckIncarnation(source); !status.ok()) return status;
+  if (absl::Status status = changes_.Record(EncodeCatchUp(source.worker, source.incarnation, seen, rows));
+      !status.ok()) {
+    return Annotate(status, absl::StrCat("shard ", options_.rank, ": log"));
+  }
+  uint32_t raised = 0;
+  for (size_t i = 0; i < seen.size(); ++i) {
+    const Slice::CaughtUp caught_up =
+        slices[i]->CatchUp(source.worker, seen[i].version, seen[i].finished_steps, std::nullopt);
+    if (caught_up.lost_updates > 0) ++raised;
+    counts_.lost_updates += caught_up.lost_updates;
+    Append(caught_up.released, released);
+  }
+  for (Table* table : tables_.All()) {
+    const Table::CaughtUp caught_up = table->CatchUp(source.worker, rows.applied, rows.ended);
+    if (caught_up.lost_steps > 0) ++raised;
+    counts_.lost_updates += caught_up.lost_steps;
+    Append(caught_up.released, released);
+  }
+  return raised;
+}
+
 absl::StatusOr<uint32_t> ParameterShard::CatchUp(absl::string_view job, uint32_t worker, uint64_t incarnation,
-                                                 absl::Span<const SeenSlice> seen) {
+                                                 absl::Span<const SeenSlice> seen, const SeenSteps& rows) {
   std::vector<SliceKey> keys;
   for (const SeenSlice& slice : seen) keys.push_back(slice.key);
   const absl::StatusOr<std::vector<Slice*>> slices = job_.Find(job, keys);
   if (!slices.ok()) return slices.status();
   const absl::StatusOr<ChangeSource> source = job_.FindSource(job, worker, incarnation);
   if (!source.ok()) return source.status();
-  uint32_t raised = 0;
-  const absl::Status status = changes_.Make(
-      *source, [&] { return EncodeCatchUp(worker, incarnation, seen); },
-      [&](size_t i) { return (*slices)[i]->ReserveOrder(); },
-      [&](const auto& places, auto& released) {
-        for (size_t i = 0; i < seen.size(); ++i) {
-          const Slice::CaughtUp caught_up =
-              (*slices)[i]->CatchUp(worker, seen[i].version, seen[i].finished_steps, places[i]);
-          if (caught_up.lost_updates > 0) ++raised;
-          counts_.lost_updates += caught_up.lost_updates;
-          Append(caught_up.released, released);
-        }
-      });
-  if (!status.ok()) return status;
+  ChangeSequencer::Released released;
+  const absl::StatusOr<uint32_t> raised = TakeSeen(*source, seen, *slices, rows, released);
+  for (WaitList::Ticket ticket : released) waits_.CountDown(ticket);
   return raised;
 }
 

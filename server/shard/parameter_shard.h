@@ -150,15 +150,16 @@ class ParameterShard {
   // Ends all waits for the worker until its next push. FAILED_PRECONDITION for an old incarnation. A retry is safe.
   absl::Status Pause(absl::string_view job, uint32_t worker, uint64_t incarnation);
 
-  // Reports the newest state that a worker has seen of some slices. A shard restored from a log whose end may be lost
-  // advances the slices that are behind, so that no pull waits for a lost gradient, and returns their number. Any
-  // other shard changes nothing and returns 0. FAILED_PRECONDITION for an old incarnation. A retry is safe.
+  // Reports the newest state that a worker has seen of some slices, and of the tables. A shard restored from a log
+  // whose end may be lost advances the slices and tables that are behind, so that no pull waits for a lost gradient,
+  // and returns their number. Any other shard changes nothing and returns 0. FAILED_PRECONDITION for an old
+  // incarnation. A retry is safe.
   absl::StatusOr<uint32_t> ReportVersions(absl::string_view job, uint32_t worker, uint64_t incarnation,
-                                          absl::Span<const SeenSlice> seen);
+                                          absl::Span<const SeenSlice> seen, const SeenSteps& rows = {});
 
   // Like ReportVersions, but acts on any shard. A log replay calls it.
   absl::StatusOr<uint32_t> CatchUp(absl::string_view job, uint32_t worker, uint64_t incarnation,
-                                   absl::Span<const SeenSlice> seen);
+                                   absl::Span<const SeenSlice> seen, const SeenSteps& rows = {});
 
   // INVALID_ARGUMENT if a slice is requested twice.
   absl::Status CheckPull(absl::Span<const SliceKey> keys) const { return job_.CheckPull(keys); }
@@ -232,6 +233,10 @@ class ParameterShard {
   // Adds the waits that this push completes to `released`.
   PushOutcome Apply(const PushTicket& push, absl::Span<const GradientView> gradients, const CheckedPush& checked,
                     const ChangeSequencer::Places& places, ChangeSequencer::Released& released);
+  // Adds the waits that this completes to `released`.
+  absl::StatusOr<uint32_t> TakeSeen(const ChangeSource& source, absl::Span<const SeenSlice> seen,
+                                    absl::Span<Slice* const> slices, const SeenSteps& rows,
+                                    ChangeSequencer::Released& released);
   absl::StatusOr<SetOutcome> TakeValues(absl::Span<const ValueView> values, std::vector<CheckedValues> checked,
                                         ChangeSequencer::Released& released);
 

@@ -64,13 +64,21 @@ Awaited PullWait::at() const {
   return awaited_[at_];
 }
 
+bool Awaited::MayLackFirstStep(const PullQuery& pull) const {
+  return table_ != nullptr && table_->MayLackFirstStep(pull.step);
+}
+
 std::string PullWait::Explain() const {
   const Awaited awaited = at();
   const std::string what = absl::StrCat("pull of ", awaited.Describe(), " at step ", pull_.step);
   if (!awaited.HasValues()) return absl::StrCat(what, " waits for SetValues to provide the values");
   const std::vector<uint32_t> missing = awaited.Missing(pull_);
   if (missing.empty()) return absl::StrCat(what, " timed out");
-  return absl::StrCat(what, " waits for the gradient of worker ", absl::StrJoin(missing, ", "));
+  return absl::StrCat(
+      what, " waits for the gradient of worker ", absl::StrJoin(missing, ", "),
+      awaited.MayLackFirstStep(pull_)
+          ? "; no step has ended there: a table that is declared after training began needs its first_step"
+          : "");
 }
 
 absl::Status PullWait::AddMissing(const absl::Status& status) const {

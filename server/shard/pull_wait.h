@@ -27,6 +27,8 @@ class Awaited {
   bool MayPullOrRelease(const PullQuery& pull, WaitList::Ticket ticket) const;
   void Forget(const PullQuery& pull, WaitList::Ticket ticket) const;
   std::vector<uint32_t> Missing(const PullQuery& pull) const;
+  // See Table.
+  bool MayLackFirstStep(const PullQuery& pull) const;
   bool HasValues() const { return slice_ == nullptr || slice_->HasValues(); }
   std::string Describe() const;
   const std::string& name() const { return slice_ != nullptr ? slice_->tensor() : table_->spec().name(); }

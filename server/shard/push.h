@@ -53,6 +53,13 @@ struct SetOutcome {
   uint32_t unchanged = 0;
 };
 
+// The newest state of a shard's tables that a worker has seen: it has seen the updates of the steps before `applied`,
+// and has ended those before `ended`; see ballast.v1.ReportVersionsRequest.
+struct SeenSteps {
+  uint64_t applied = 0;
+  uint64_t ended = 0;
+};
+
 // The newest state of a slice that a worker has seen; see ballast.v1.ReportVersionsRequest.Slice.
 struct SeenSlice {
   SliceKey key;

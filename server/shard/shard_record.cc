@@ -80,9 +80,9 @@ JournalEntry EncodePause(uint32_t worker, uint64_t incarnation, size_t slices) {
   return entry;
 }
 
-JournalEntry EncodeCatchUp(uint32_t worker, uint64_t incarnation, absl::Span<const SeenSlice> seen) {
+JournalEntry EncodeCatchUp(uint32_t worker, uint64_t incarnation, absl::Span<const SeenSlice> seen,
+                           const SeenSteps& rows) {
   JournalEntry entry;
-  entry.parts = seen.size();
   internal::v1::LoggedCatchUp* const logged = entry.record.mutable_catch_up();
   logged->set_worker(worker);
   logged->set_incarnation(incarnation);
@@ -93,6 +93,8 @@ JournalEntry EncodeCatchUp(uint32_t worker, uint64_t incarnation, absl::Span<con
     to->set_version(slice.version);
     to->set_finished_steps(slice.finished_steps);
   }
+  logged->set_ended_steps(rows.ended);
+  logged->set_applied_steps(rows.applied);
   return entry;
 }
 

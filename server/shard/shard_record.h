@@ -36,7 +36,9 @@ JournalEntry EncodeRows(const PushTicket& push, uint32_t messages_of_step, absl:
 // Encodes the values with the given indices, which are set at rest.
 JournalEntry EncodeValues(absl::Span<const ValueView> values, absl::Span<const size_t> indices);
 JournalEntry EncodePause(uint32_t worker, uint64_t incarnation, size_t slices);
-JournalEntry EncodeCatchUp(uint32_t worker, uint64_t incarnation, absl::Span<const SeenSlice> seen);
+// Encodes a change that is made at rest.
+JournalEntry EncodeCatchUp(uint32_t worker, uint64_t incarnation, absl::Span<const SeenSlice> seen,
+                           const SeenSteps& rows);
 
 // `checkpoint`: the one that the tensors start from, if any.
 internal::v1::LoggedDeclaration EncodeDeclaration(const JobConfig& job, absl::Span<const OwnedTensor> tensors,

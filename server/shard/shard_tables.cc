@@ -23,11 +23,12 @@ const v1::ConsistencyPolicy& PolicyOf(const JobConfig& job, const v1::TableSpec&
 absl::Status CheckPolicy(const JobConfig& job, const v1::TableSpec& spec) {
   const v1::ConsistencyPolicy& policy = PolicyOf(job, spec);
   absl::Status status = ValidatePolicy(policy, job.workers);
-  const bool known = policy.has_sync() || (policy.has_async() && policy.async().delay_compensation() == 0);
+  const bool known =
+      policy.has_sync() || policy.has_bounded() || (policy.has_async() && policy.async().delay_compensation() == 0);
   if (status.ok() && !known) {
     status = absl::InvalidArgumentError(
         absl::StrCat("got policy ", policy.ShortDebugString(), spec.has_policy() ? "" : " of the job",
-                     ", want sync, or async without delay compensation; set the table's own policy"));
+                     ", want sync, bounded, or async without delay compensation; set the table's own policy"));
   }
   if (status.ok()) return status;
   return Invalid(absl::StrCat("table \"", spec.name(), "\": ", status.message()));
@@ -36,10 +37,10 @@ absl::Status CheckPolicy(const JobConfig& job, const v1::TableSpec& spec) {
 Table::Policy TablePolicyOf(const JobConfig& job, const v1::TableSpec& spec) {
   const v1::ConsistencyPolicy& policy = PolicyOf(job, spec);
   Table::Policy to;
-  to.scale_by_staleness = policy.async().scale_by_staleness();
-  if (!policy.has_sync()) return to;
   to.workers = job.workers;
-  to.quorum = policy.sync().quorum() == 0 ? job.workers : policy.sync().quorum();
+  to.scale_by_staleness = policy.async().scale_by_staleness() || policy.bounded().scale_by_staleness();
+  if (policy.has_sync()) to.quorum = policy.sync().quorum() == 0 ? job.workers : policy.sync().quorum();
+  if (policy.has_bounded()) to.steps_ahead = policy.bounded().steps_ahead();
   return to;
 }
 
@@ -178,14 +179,25 @@ absl::StatusOr<CheckedRows> ShardTables::CheckPush(const PushTicket& push, uint3
     if (std::any_of(checked.parts.begin(), checked.parts.end(), has)) continue;
     checked.parts.emplace_back().table = table;
   }
+  return checked;
+}
+
+absl::StatusOr<bool> ShardTables::CheckSteps(const PushTicket& push, const CheckedRows& checked,
+                                             bool may_have_lost) const {
+  bool behind = false;
   for (const CheckedRows::Part& part : checked.parts) {
     const absl::Status status = part.table->CheckStep(push.step);
     if (status.ok()) continue;
+    const uint64_t least = push.step - std::min(push.step, StepAccumulator::kMostLost);
+    if (may_have_lost && part.table->CheckStep(least).ok()) {
+      behind = true;
+      continue;
+    }
     return WithSubjects(
         Annotate(status, absl::StrCat("shard ", shard_, ": \"", part.table->spec().name(), "\": worker ", push.worker)),
         {{"tensor", part.table->spec().name()}, {"worker", absl::StrCat(push.worker)}});
   }
-  return checked;
+  return behind;
 }
 
 }  // namespace ballast

@@ -79,10 +79,13 @@ class ShardTables {
   std::vector<Table*> All() const;
   std::vector<OwnedTable> Declared() const;
 
-  // INVALID_ARGUMENT, NOT_FOUND, FAILED_PRECONDITION for a row of another shard, RESOURCE_EXHAUSTED if there is no
-  // memory for the rows that begin.
+  // Checks all but the tables' steps. INVALID_ARGUMENT, NOT_FOUND, FAILED_PRECONDITION for a row of another shard,
+  // RESOURCE_EXHAUSTED if there is no memory for the rows that begin.
   absl::StatusOr<CheckedRows> CheckPush(const PushTicket& push, uint32_t messages_of_step,
                                         absl::Span<const RowGradientsView> gradients, bool accept_non_finite) const;
+  // True if tables must catch up with the push first, because their shard lost steps. FAILED_PRECONDITION if no worker
+  // can be at its step, and the shard cannot have lost any, or so many.
+  absl::StatusOr<bool> CheckSteps(const PushTicket& push, const CheckedRows& checked, bool may_have_lost) const;
 
  private:
   const uint32_t shard_;

@@ -19,6 +19,7 @@
 namespace ballast {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr uint32_t kTable = 9;
@@ -145,6 +146,38 @@ TEST_F(TableBuilderTest, FollowsATableWhoseRangesArriveBetweenItsChanges) {
   EXPECT_EQ(RowsOf(*built->front()), want);
   EXPECT_EQ(built->front()->state().clock, state.clock);
   EXPECT_GT(want.size(), 1500u);
+}
+
+TEST_F(TableBuilderTest, FollowsTheClocksOfABoundedTable) {
+  JobConfig job = job_;
+  job.policy.mutable_bounded()->set_steps_ahead(1);
+  ShardTables tables(0, 1 << 30), others(0, 1 << 30);
+  TableBuilder copy(0, [&](absl::Span<const OwnedTable> declared) { return others.Check(job, declared); });
+  const OwnedTable owned = table_->owned();
+  ASSERT_TRUE(copy.Declare({owned}).ok());
+  auto added = tables.Check(job, {owned});
+  ASSERT_TRUE(added.ok()) << added.status();
+  tables.Add(*std::move(added), {});
+  Table* const table = *tables.Find(kTable);
+  const auto apply = [&](Table::Turn turn) { table->Apply({}, turn); };
+  // The first message of worker 1 is in the state that the copy gets, the second follows.
+  const PushTicket fast{0, 1, 1, 0, 0}, slow{1, 1, 1, 0, 0}, rest{1, 1, 2, 0, 0};
+  apply(table->TakeTurn(TableMessageOf(fast, 1), {}, {}, false));
+  apply(table->TakeTurn(TableMessageOf(slow, 2), {}, {}, false));
+  ASSERT_TRUE(copy.AddState(kTable, table->state(), /*captured_at=*/2).ok());
+  ASSERT_TRUE(copy.AddRows(kTable, {0, kRanges, {}, "", {}}, 2).ok());
+  apply(table->TakeTurn(TableMessageOf(rest, 0), {}, {}, false));
+  apply(table->TakePause(0));
+  ASSERT_TRUE(copy.Push(2, slow, 2, {}, false).ok()) << "a change that the state contains";
+  ASSERT_TRUE(copy.Push(3, rest, 0, {}, false).ok());
+  copy.Pause(4, 0);
+  auto built = std::move(copy).Finish();
+  ASSERT_TRUE(built.ok()) << built.status();
+  for (const Table* one : {static_cast<const Table*>(table), static_cast<const Table*>(built->front().get())}) {
+    EXPECT_EQ(one->state().clock, 2u);
+    EXPECT_TRUE(one->MayPull(2));
+    EXPECT_THAT(one->Missing(3), ElementsAre(1)) << "worker 0 has paused";
+  }
 }
 
 TEST_F(TableBuilderTest, RefusesRangesOutOfOrder) {

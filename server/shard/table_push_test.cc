@@ -192,10 +192,10 @@ TEST_F(TablePushTest, RefusesPoliciesThatTablesDoNotHave) {
   const auto refusal = [&](const v1::ConsistencyPolicy& job, const OwnedTable& table) {
     return std::string(shard_.Declare({"job", job, 2, {}}, {}, {table}).status().message());
   };
-  v1::ConsistencyPolicy bounded;
-  bounded.mutable_bounded()->set_steps_ahead(2);
-  EXPECT_THAT(refusal(bounded, LowerHalf()),
-              HasSubstr("table \"rows\": got policy bounded { steps_ahead: 2 } of the job, want sync, or async"));
+  v1::ConsistencyPolicy local_job;
+  local_job.mutable_local_sgd()->set_local_steps(2);
+  local_job.mutable_local_sgd()->set_learning_rate(1);
+  EXPECT_THAT(refusal(local_job, LowerHalf()), HasSubstr("} of the job, want sync, bounded, or async without delay"));
   OwnedTable local = LowerHalf();
   local.spec.mutable_policy()->mutable_local_sgd()->set_local_steps(4);
   local.spec.mutable_policy()->mutable_local_sgd()->set_learning_rate(1);

@@ -6,11 +6,10 @@
 #include <vector>
 
 #include "common/status/error_reason.h"
-#include "common/tables/table_spec_fixture.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/shard/parameter_shard.h"
-#include "server/shard/shard_fixture.h"
+#include "server/shard/table_step_fixture.h"
 
 namespace ballast {
 namespace {
@@ -19,58 +18,11 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Optional;
 
-constexpr uint32_t kTable = 9;
-
-std::string IdBytes(const std::vector<uint64_t>& ids) {
-  return std::string(reinterpret_cast<const char*>(ids.data()), ids.size() * sizeof(uint64_t));
-}
-
-// A shard with a table of one weight per row, in a synchronous job of two workers.
-class TableStepTest : public testing::Test {
+class TableStepTest : public TableStepFixture {
  protected:
-  void Declare(uint32_t quorum = 0) {
-    OwnedTable table{SgdTable(kTable, "rows", 1), {}};
-    table.spans.emplace_back().set_count(4096);
-    const auto declared = shard_.Declare({"job", SyncPolicy(quorum), 2, {}}, {}, {table});
-    ASSERT_TRUE(declared.ok()) << declared.status();
+  void Declare(uint32_t quorum = 0, uint64_t first_step = 0) {
+    TableStepFixture::Declare(SyncPolicy(quorum), first_step);
   }
-
-  absl::StatusOr<PushOutcome> Offer(const PushTicket& ticket, const std::vector<uint64_t>& ids, float gradient,
-                                    uint32_t messages_of_step = 1) {
-    const std::string id_bytes = IdBytes(ids);
-    const std::vector<float> gradients(ids.size(), gradient);
-    const absl::string_view payload = Bytes(gradients);
-    const RowGradientsView view{kTable, id_bytes, /*unordered=*/true, {}, v1::ENCODING_FP32, {&payload, 1}};
-    return shard_.PushRows("job", ticket, messages_of_step, {view});
-  }
-
-  PushOutcome Push(uint32_t worker, uint64_t step, const std::vector<uint64_t>& ids, float gradient,
-                   uint32_t examples = 1, uint32_t messages_of_step = 1, uint64_t incarnation = 1) {
-    const auto outcome = Offer({worker, incarnation, ++sequence_, step, examples}, ids, gradient, messages_of_step);
-    EXPECT_TRUE(outcome.ok()) << outcome.status();
-    return outcome.value_or(PushOutcome());
-  }
-
-  std::vector<float> Pull(const std::vector<uint64_t>& ids) {
-    const MessageRows order = MessageRows::Of(IdBytes(ids), kTable, /*unordered=*/true).value();
-    const absl::StatusOr<PulledRows> rows = shard_.PullRows("job", kTable, order, v1::RowQuery::MISSING_INITIAL);
-    EXPECT_TRUE(rows.ok()) << rows.status();
-    const absl::Span<const float> values = rows->values.values();
-    return {values.begin(), values.end()};
-  }
-
-  // Begins a pull at a step, and returns where its end will be.
-  const std::optional<absl::Status>& Await(uint64_t step) {
-    auto& end = ends_.emplace_back(std::make_unique<std::optional<absl::Status>>());
-    shard_.AwaitRows("job", {step, std::nullopt}, {kTable}, 0, absl::Seconds(10), /*by_reader=*/false,
-                     [to = end.get()](absl::Status status) { *to = std::move(status); });
-    return *end;
-  }
-
-  ManualClock clock_;
-  ParameterShard shard_{{.rank = 3, .max_state_bytes = 1 << 20}, &clock_};
-  uint64_t sequence_ = 0;
-  std::vector<std::unique_ptr<std::optional<absl::Status>>> ends_;
 };
 
 TEST_F(TableStepTest, GradientsWaitForAllWorkersAndAreAveragedByExamples) {
@@ -99,12 +51,10 @@ TEST_F(TableStepTest, APullWaitsForTheStepBeforeIt) {
 
 TEST_F(TableStepTest, APullThatTimesOutNamesTheWorkersItWaitedFor) {
   Declare();
-  const auto& end = Await(1);
   Push(1, 0, {1}, 1);
-  clock_.Advance(absl::Seconds(11));
-  while (!end.has_value()) absl::SleepFor(absl::Milliseconds(1));
-  EXPECT_EQ(end->code(), absl::StatusCode::kDeadlineExceeded);
-  EXPECT_THAT(std::string(end->message()),
+  const absl::Status end = TimeOut(1);
+  EXPECT_EQ(end.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(std::string(end.message()),
               HasSubstr("pull of rows of \"rows\" at step 1 waits for the gradient of worker 0"));
 }
 
@@ -149,6 +99,56 @@ TEST_F(TableStepTest, WithAQuorumLateGradientsAreDropped) {
   EXPECT_EQ(Push(1, 0, {1}, 1).dropped, 1u);
   EXPECT_THAT(Pull({1}), ElementsAre(-1));
   EXPECT_EQ(shard_.status().dropped, 1u);
+}
+
+TEST_F(TableStepTest, ATableDeclaredAfterTrainingBeganBeginsAtItsFirstStep) {
+  Declare(/*quorum=*/0, /*first_step=*/100);
+  // A worker that is still at the step before.
+  EXPECT_EQ(Push(1, 99, {1}, 1).dropped, 1u);
+  EXPECT_THAT(Await(100), Optional(absl::OkStatus()));
+  const auto& end = Await(101);
+  Push(0, 100, {1}, 1);
+  EXPECT_EQ(end, std::nullopt);
+  EXPECT_EQ(Push(1, 100, {1}, 3).applied, 1u);
+  EXPECT_THAT(end, Optional(absl::OkStatus()));
+  EXPECT_THAT(Pull({1}), ElementsAre(-2));
+  // Schedules begin with the table.
+  EXPECT_EQ(shard_.status().tables[0].clock, 1u);
+  ParameterShard other({.rank = 3, .max_state_bytes = 1 << 20}, &clock_);
+  ASSERT_EQ(other.Restore(shard_.Capture([] {})), absl::OkStatus());
+  EXPECT_TRUE(other.PushRows("job", {0, 1, 90, 101, 1}, 1, {}).ok());
+  EXPECT_EQ(ReasonOf(other.PushRows("job", {0, 1, 91, 102, 1}, 1, {}).status()), v1::ERROR_REASON_STEP_TOO_EARLY);
+}
+
+TEST_F(TableStepTest, AWaitForAMissingFirstStepSaysSo) {
+  Declare();
+  EXPECT_THAT(std::string(TimeOut(100).message()),
+              HasSubstr("no step has ended there: a table that is declared after training began needs its first_step"));
+  EXPECT_THAT(std::string(Offer({0, 1, ++sequence_, 100, 1}, {1}, 1).status().message()),
+              HasSubstr("needs its first_step"));
+}
+
+TEST_F(TableStepTest, CatchesUpWithWhatAWorkerReports) {
+  Declare();
+  Push(0, 0, {1}, 2);
+  const auto& end = Await(4);
+  // Both workers have ended four steps, of which this shard knows the first half of one.
+  EXPECT_EQ(shard_.CatchUp("job", 0, 1, {}, {.applied = 0, .ended = 4}).value_or(9), 1u);
+  EXPECT_THAT(Pull({1}), ElementsAre(-2));
+  EXPECT_EQ(end, std::nullopt);
+  EXPECT_EQ(shard_.CatchUp("job", 1, 1, {}, {.applied = 0, .ended = 4}).value_or(9), 1u);
+  EXPECT_THAT(end, Optional(absl::OkStatus()));
+  EXPECT_EQ(shard_.status().lost_updates, 3u);
+  EXPECT_EQ(shard_.status().tables[0].clock, 4u);
+  EXPECT_EQ(Push(0, 4, {1}, 1).buffered, 1u);
+  EXPECT_EQ(Push(1, 4, {1}, 1).applied, 1u);
+  EXPECT_EQ(ReasonOf(shard_.CatchUp("job", 1, 0, {}, {0, 9}).status()), v1::ERROR_REASON_STALE_INCARNATION);
+}
+
+TEST_F(TableStepTest, AReportChangesNothingOnAShardThatCannotHaveLostAnything) {
+  Declare();
+  EXPECT_EQ(shard_.ReportVersions("job", 0, 1, {}, {.applied = 0, .ended = 4}).value_or(9), 0u);
+  EXPECT_EQ(shard_.status().tables[0].clock, 0u);
 }
 
 TEST_F(TableStepTest, TheStateBetweenTwoMessagesOfAStepIsRestored) {

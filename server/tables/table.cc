@@ -55,6 +55,11 @@ RowRules RulesOf(const v1::TableSpec& spec) {
   return rules;
 }
 
+// The step that a message completes.
+std::optional<TurnQueue::Change> EndOf(const StepMessage& place) {
+  return TurnQueue::Change{place.worker, place.step + 1};
+}
+
 SparseTableOptions RowOptions(const OwnedTable& table, const RowOptimizer& optimizer) {
   SparseTableOptions options;
   options.dim = table.spec.dim();
@@ -90,7 +95,8 @@ Table::Table(OwnedTable owned, RowInitializer initializer, std::unique_ptr<RowOp
       rows_(&memory->arena(), RowOptions(owned_, *optimizer_)),
       ticks_(owned_.spec.eviction().ttl_seconds()) {
   absl::MutexLock lock(&mutex_);
-  if (policy_.workers > 0) steps_.emplace(policy_.workers, policy_.quorum);
+  if (policy_.quorum > 0) steps_.emplace(policy_.workers, policy_.quorum, spec().first_step());
+  if (policy_.steps_ahead.has_value()) clocks_.emplace(policy_.workers, *policy_.steps_ahead, spec().first_step());
 }
 
 absl::Status Table::NotOwner(uint32_t range) const {
@@ -159,6 +165,7 @@ absl::StatusOr<ByteBudget::Reservation> Table::ReserveGradients(const StepMessag
 
 absl::Status Table::CheckStep(uint64_t step) const {
   absl::MutexLock lock(&mutex_);
+  if (clocks_.has_value()) return clocks_->CheckStep(step);
   return steps_.has_value() ? steps_->CheckStep(step) : absl::OkStatus();
 }
 
@@ -189,7 +196,10 @@ Table::Turn Table::TakeTurn(const Message& message, const RowGradients& gradient
   SetMoment(steps_.has_value() ? std::nullopt : std::optional(message.place.worker), turn);
   if (!steps_.has_value()) {
     if (ordered) turn.places = rows_.ReserveOrder(hashes);
-    if (messages_.Add(message.place)) ++clock_;
+    // Some messages of earlier steps may have come before the table was declared.
+    const bool ends = message.place.step >= spec().first_step() && messages_.Add(message.place);
+    if (ends) ++clock_;
+    if (clocks_.has_value()) turn.number = turns_.Take(ends ? EndOf(message.place) : std::nullopt);
     return turn;
   }
   BufferedRows rows{message.place.worker,
@@ -214,6 +224,7 @@ Table::Turn Table::TakePause(uint32_t worker) {
   turn.kept = true;
   if (!steps_.has_value()) {
     messages_.Forget(worker);
+    if (clocks_.has_value()) turn.number = turns_.Take(TurnQueue::Change{worker, std::nullopt});
     return turn;
   }
   SetMoment(std::nullopt, turn);
@@ -256,29 +267,76 @@ Table::Applied Table::Apply(const RowGradients& gradients, const Turn& turn) {
     applied.rows = ApplyRows(merged.hashes, turn, push);
     absl::MutexLock lock(&mutex_);
     steps_->SetApplied();
-    while (!waiting_.empty() && steps_->MayPull(waiting_.begin()->first)) {
-      applied.released.push_back(waiting_.begin()->second);
-      waiting_.erase(waiting_.begin());
-    }
+    applied.released = TakeReleasedLocked();
     return applied;
   }
-  if (turn.kept || turn.dropped) return applied;
-  push.gradients = gradients.values.values().data();
-  push.pulled_versions = absl::MakeConstSpan(gradients.versions);
-  push.scale_by_staleness = policy_.scale_by_staleness;
-  push.uses = gradients.uses;
-  applied.rows = ApplyRows(gradients.order.hashes(), turn, push);
+  if (!turn.kept && !turn.dropped) {
+    push.gradients = gradients.values.values().data();
+    push.pulled_versions = absl::MakeConstSpan(gradients.versions);
+    push.scale_by_staleness = policy_.scale_by_staleness;
+    push.uses = gradients.uses;
+    applied.rows = ApplyRows(gradients.order.hashes(), turn, push);
+  }
+  if (!turn.number.has_value()) return applied;
+  absl::MutexLock lock(&mutex_);
+  for (const TurnQueue::Change& change : turns_.SetApplied(*turn.number)) {
+    if (change.finished.has_value()) {
+      clocks_->Finish(change.worker, *change.finished);
+    } else {
+      clocks_->Pause(change.worker);
+    }
+  }
+  applied.released = TakeReleasedLocked();
   return applied;
+}
+
+Table::CaughtUp Table::CatchUp(uint32_t worker, uint64_t seen, uint64_t ended) {
+  CaughtUp caught_up;
+  Turn turn;
+  {
+    absl::MutexLock lock(&mutex_);
+    SetMoment(std::nullopt, turn);
+    if (clocks_.has_value()) {
+      messages_.Forget(worker, ended);
+      caught_up.lost_steps = clocks_->CatchUp(worker, ended);
+    } else if (steps_.has_value()) {
+      StepAccumulator::CaughtUp steps = steps_->CatchUp(worker, seen, ended);
+      caught_up.lost_steps = steps.lost;
+      turn.closed = std::move(steps.closed);
+    }
+    clock_ += caught_up.lost_steps + (turn.closed.has_value() ? 1 : 0);
+    if (!turn.closed.has_value()) {
+      if (steps_.has_value()) steps_->SetApplied();
+      caught_up.released = TakeReleasedLocked();
+      return caught_up;
+    }
+  }
+  caught_up.released = Apply({}, turn).released;
+  return caught_up;
+}
+
+bool Table::MayPullLocked(uint64_t step) const {
+  if (clocks_.has_value()) return clocks_->MayPull(step);
+  return !steps_.has_value() || steps_->MayPull(step);
+}
+
+std::vector<WaitList::Ticket> Table::TakeReleasedLocked() {
+  std::vector<WaitList::Ticket> released;
+  while (!waiting_.empty() && MayPullLocked(waiting_.begin()->first)) {
+    released.push_back(waiting_.begin()->second);
+    waiting_.erase(waiting_.begin());
+  }
+  return released;
 }
 
 bool Table::MayPull(uint64_t step) const {
   absl::MutexLock lock(&mutex_);
-  return !steps_.has_value() || steps_->MayPull(step);
+  return MayPullLocked(step);
 }
 
 bool Table::MayPullOrRelease(uint64_t step, WaitList::Ticket ticket) {
   absl::MutexLock lock(&mutex_);
-  if (!steps_.has_value() || steps_->MayPull(step)) return true;
+  if (MayPullLocked(step)) return true;
   waiting_.emplace(step, ticket);
   return false;
 }
@@ -288,10 +346,15 @@ void Table::Forget(uint64_t step, WaitList::Ticket ticket) {
   waiting_.erase({step, ticket});
 }
 
+bool Table::MayLackFirstStep(uint64_t step) const {
+  absl::MutexLock lock(&mutex_);
+  return clock_ == 0 && step > spec().first_step() + 1 && !MayPullLocked(step);
+}
+
 std::vector<uint32_t> Table::Missing(uint64_t step) const {
   absl::MutexLock lock(&mutex_);
-  if (!steps_.has_value() || steps_->MayPull(step)) return {};
-  return steps_->Missing(step);
+  if (MayPullLocked(step)) return {};
+  return clocks_.has_value() ? clocks_->Missing(step) : steps_->Missing(step);
 }
 
 PulledRows Table::Pull(const MessageRows& order, v1::RowQuery::Missing missing) const {
@@ -355,8 +418,9 @@ Table::Inspected Table::Inspect(uint32_t first, uint32_t count, uint32_t top) co
 
 Table::State Table::state() const {
   absl::MutexLock lock(&mutex_);
-  State state{clock_, position_, messages_.Save(), std::nullopt, ticks_.Save(), evicted_, not_admitted_};
+  State state{clock_, position_, messages_.Save(), std::nullopt, std::nullopt, ticks_.Save(), evicted_, not_admitted_};
   if (steps_.has_value()) state.step = steps_->Save();
+  if (clocks_.has_value()) state.clocks = clocks_->Save();
   return state;
 }
 
@@ -388,12 +452,15 @@ absl::Status Table::SetState(State state) {
       return absl::InvalidArgumentError(absl::StrCat("table \"", spec().name(), "\": got steps, want none"));
     }
     messages_.Restore(state.open_steps);
-    return absl::OkStatus();
+    if (state.clocks.has_value() != clocks_.has_value()) {
+      // A table with clocks that begin together needs no state of them.
+      if (clocks_.has_value()) return absl::OkStatus();
+      return absl::InvalidArgumentError(absl::StrCat("table \"", spec().name(), "\": got clocks, want none"));
+    }
+    return clocks_.has_value() ? clocks_->Restore(*std::move(state.clocks)) : absl::OkStatus();
   }
-  if (!state.step.has_value()) {
-    state.step.emplace().workers.resize(policy_.workers);
-    state.step->gathering = clock_;
-  }
+  if (!state.step.has_value()) state.step.emplace().workers.resize(policy_.workers);
+  state.step->gathering = spec().first_step() + clock_;
   return steps_->Restore(*std::move(state.step), memory_->budget().Count(bytes));
 }
 

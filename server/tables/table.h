@@ -25,6 +25,8 @@
 #include "server/tables/sparse_table.h"
 #include "server/tables/steps/step_accumulator.h"
 #include "server/tables/steps/step_messages.h"
+#include "server/tables/steps/turn_queue.h"
+#include "server/tables/steps/worker_clocks.h"
 #include "server/tables/table_memory.h"
 #include "server/tables/table_ticks.h"
 #include "server/weights/optimizers/row_optimizer.h"
@@ -54,9 +56,12 @@ class Table {
   struct Policy {
     // Divides the learning rate by 1 + the staleness of the row, if gradients are applied as they come.
     bool scale_by_staleness = false;
-    // Number of the job's workers, and how many of them complete a step, if a step's gradients are applied together;
-    // otherwise 0.
-    uint32_t workers = 0, quorum = 0;
+    // Number of the job's workers.
+    uint32_t workers = 0;
+    // Number of workers that complete a step, if a step's gradients are applied together; otherwise 0.
+    uint32_t quorum = 0;
+    // Steps that a worker may be ahead of the slowest, if their clocks bound staleness.
+    std::optional<uint64_t> steps_ahead;
   };
 
   // INVALID_ARGUMENT for a specification or spans that are not valid. `memory` outlives the table, whose rows it
@@ -99,6 +104,8 @@ class Table {
     float learning_rate = 0;
     // The gradients wait for their step, or are not used because it is over.
     bool kept = false, dropped = false;
+    // See TurnQueue; not set if no clocks bound staleness.
+    std::optional<uint64_t> number;
     // The step that the message completes, in place of its own gradients.
     std::optional<StepAccumulator::Closed> closed;
     // See SparseTable::ReserveOrder; empty if changes are not ordered.
@@ -123,6 +130,16 @@ class Table {
   // Applies the gradients of a turn, all of whose rows the shard owns.
   Applied Apply(const RowGradients& gradients, const Turn& turn);
 
+  // Handles a worker that has seen the updates of the steps before `seen`, and has ended those before `ended`, of which
+  // the table knows fewer because the end of its log was lost. The lost steps count as made: the table's clock
+  // advances, its rows stay. Changes nothing if the table is not behind. Call it while no turn is in use.
+  struct CaughtUp {
+    // Steps that were lost; those of each worker under bounded staleness.
+    uint64_t lost_steps = 0;
+    std::vector<WaitList::Ticket> released;
+  };
+  CaughtUp CatchUp(uint32_t worker, uint64_t seen, uint64_t ended);
+
   // True if a pull at that step need not wait.
   bool MayPull(uint64_t step) const;
   // Like MayPull. If false, the update that allows the pull releases `ticket`, unless Forget is called first.
@@ -130,6 +147,9 @@ class Table {
   void Forget(uint64_t step, WaitList::Ticket ticket);
   // Ranks that a pull at that step waits for.
   std::vector<uint32_t> Missing(uint64_t step) const;
+  // True if a pull at that step may wait because the table was declared after training began, without its first_step:
+  // no step has ended here, though a worker that is so far must have ended one.
+  bool MayLackFirstStep(uint64_t step) const;
 
   PulledRows Pull(const MessageRows& order, v1::RowQuery::Missing missing) const;
 
@@ -156,8 +176,10 @@ class Table {
     std::optional<double> position;
     // Steps of which some messages have come.
     std::vector<StepMessages::Open> open_steps;
-    // Gradients that wait for their step, and who has sent them.
+    // Gradients that wait for their step, and who has sent them. The step follows from the clock.
     std::optional<StepAccumulator::State> step;
+    // Not set if no clocks bound staleness.
+    std::optional<WorkerClocks::State> clocks = {};
     std::vector<TableTicks::Tick> ticks = {};
     // Numbers for people. A standby that joins during pushes may count fewer.
     v1::EvictedRows evicted = {};
@@ -165,7 +187,7 @@ class Table {
   };
   State state() const;
   // INVALID_ARGUMENT if the state is of another policy or number of workers. Without `state.step`, a table that has
-  // steps begins the one after its clock.
+  // steps begins the one after its clock; without `state.clocks`, workers' clocks begin as in a new table.
   absl::Status SetState(State state);
 
   // See SparseTable.
@@ -209,6 +231,8 @@ class Table {
   Table(OwnedTable owned, RowInitializer initializer, std::unique_ptr<RowOptimizer> optimizer, const Policy& policy,
         TableMemory* memory);
   BatchOutcome ApplyRows(absl::Span<const uint64_t> hashes, const Turn& turn, BatchPush push);
+  bool MayPullLocked(uint64_t step) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  std::vector<WaitList::Ticket> TakeReleasedLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status NotOwner(uint32_t range) const;
   // Sets a turn's clock, and what follows from it. `worker`: whose message it is; not set for a step of all.
   void SetMoment(std::optional<uint32_t> worker, Turn& turn) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -246,6 +270,9 @@ class Table {
   StepMessages messages_ ABSL_GUARDED_BY(mutex_);
   // Not set if gradients are applied as they come.
   std::optional<StepAccumulator> steps_ ABSL_GUARDED_BY(mutex_);
+  // Not set unless clocks bound staleness.
+  std::optional<WorkerClocks> clocks_ ABSL_GUARDED_BY(mutex_);
+  TurnQueue turns_ ABSL_GUARDED_BY(mutex_);
   // Waiting pulls, by step.
   std::set<std::pair<uint64_t, WaitList::Ticket>> waiting_ ABSL_GUARDED_BY(mutex_);
   // The last checkpoint for which the rows were captured, and what has changed since then; null before the first one.

@@ -19,9 +19,11 @@ MergedRows StepAccumulator::Closed::Merge(uint32_t dim, bool count_uses) const {
 
 absl::Status StepAccumulator::CheckStep(uint64_t step) const {
   if (step <= applied_) return absl::OkStatus();
+  const char* const hint =
+      applied_ > first_step_ ? "" : "; a table that is declared after training began needs its first_step";
   return WithReason(v1::ERROR_REASON_STEP_TOO_EARLY,
                     absl::FailedPreconditionError(absl::StrCat("got rows for step ", step, ", want at most step ",
-                                                               applied_, ", whose update is not done")),
+                                                               applied_, ", whose update is not done", hint)),
                     {{"step", absl::StrCat(step)}});
 }
 
@@ -47,6 +49,31 @@ std::optional<StepAccumulator::Closed> StepAccumulator::Pause(uint32_t worker) {
   workers_[worker].paused = true;
   if (!workers_[worker].arrived) Discard(worker);
   return CloseIfComplete();
+}
+
+StepAccumulator::CaughtUp StepAccumulator::CatchUp(uint32_t worker, uint64_t seen, uint64_t ended) {
+  CaughtUp caught_up;
+  const uint64_t before = gathering_;
+  // The messages of a step are accepted only after the update of the step before.
+  seen = std::min(std::max(seen, ended > 0 ? ended - 1 : 0), gathering_ + kMostLost);
+  const auto close = [&] {
+    Closed closed = Close();
+    if (!closed.messages.empty()) caught_up.closed = std::move(closed);
+  };
+  if (gathering_ < seen) {
+    // Messages of this step that are sent again will be dropped.
+    close();
+    gathering_ = seen;
+  }
+  if (ended == gathering_ + 1 && !workers_[worker].arrived) {
+    // Some of its messages were lost. Those that were not count.
+    open_.Forget(worker);
+    workers_[worker].arrived = true;
+    ++arrivals_;
+    if (MayClose()) close();
+  }
+  caught_up.lost = gathering_ - before - (caught_up.closed.has_value() ? 1 : 0);
+  return caught_up;
 }
 
 std::vector<uint32_t> StepAccumulator::Missing(uint64_t step) const {
@@ -95,7 +122,10 @@ bool StepAccumulator::MayClose() const {
 }
 
 std::optional<StepAccumulator::Closed> StepAccumulator::CloseIfComplete() {
-  if (!MayClose()) return std::nullopt;
+  return MayClose() ? std::optional(Close()) : std::nullopt;
+}
+
+StepAccumulator::Closed StepAccumulator::Close() {
   Closed closed{gathering_, 0, {}, std::move(memory_)};
   for (auto& [key, rows] : buffered_) {
     if (workers_[rows.worker].arrived) closed.messages.push_back(std::move(rows));

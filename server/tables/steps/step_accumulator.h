@@ -37,7 +37,9 @@ struct BufferedRows {
 // neither the rows nor the threads that apply them. Thread safety: none; guarded by its table.
 class StepAccumulator {
  public:
-  StepAccumulator(uint32_t workers, uint32_t quorum) : quorum_(quorum), workers_(workers) {}
+  // `first_step`: the one that is gathered first.
+  StepAccumulator(uint32_t workers, uint32_t quorum, uint64_t first_step = 0)
+      : quorum_(quorum), first_step_(first_step), gathering_(first_step), applied_(first_step), workers_(workers) {}
 
   // A step that is complete, for the caller to apply.
   struct Closed {
@@ -67,6 +69,19 @@ class StepAccumulator {
   // No step waits for the worker until its next message; its messages of an unfinished step are discarded. Returns the
   // step that this closes, if any.
   std::optional<Closed> Pause(uint32_t worker);
+
+  struct CaughtUp {
+    // Steps that count as made although their gradients were lost.
+    uint64_t lost = 0;
+    // Contributions to an older step, which are all that it will get; none for the steps that were lost.
+    std::optional<Closed> closed;
+  };
+  // Handles a worker that has seen the updates of the steps before `seen`, and has ended those before `ended`, of which
+  // the table knows fewer because the end of its log was lost. Does nothing if the table is not behind. `seen` and
+  // `ended` count at most kMostLost steps ahead. Must not be called while a closed step is being applied; SetApplied
+  // must follow.
+  static constexpr uint64_t kMostLost = uint64_t{1} << 20;
+  CaughtUp CatchUp(uint32_t worker, uint64_t seen, uint64_t ended);
 
   // True if the message says how many there are of its worker's step, as the first one to do so.
   bool MayEnd(const StepMessage& message) const { return message.messages_of_step > 0 && !open_.IsCounted(message); }
@@ -103,12 +118,14 @@ class StepAccumulator {
  private:
   bool MayClose() const;
   std::optional<Closed> CloseIfComplete();
+  Closed Close();
   void Discard(uint32_t worker);
 
   const uint32_t quorum_;
-  // The step being gathered, and the number of steps applied.
-  uint64_t gathering_ = 0;
-  uint64_t applied_ = 0;
+  const uint64_t first_step_;
+  // The step being gathered, and the one before which all are applied.
+  uint64_t gathering_;
+  uint64_t applied_;
   uint32_t arrivals_ = 0;
   // By rank.
   std::vector<State::Worker> workers_;

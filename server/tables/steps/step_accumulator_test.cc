@@ -135,6 +135,69 @@ TEST_F(StepAccumulatorTest, ARestoredStepGoesOn) {
   EXPECT_EQ(StepAccumulator(3, 3).Restore(steps_.Save(), {}).code(), absl::StatusCode::kInvalidArgument);
 }
 
+TEST_F(StepAccumulatorTest, StepsBeginAtTheFirstStep) {
+  StepAccumulator steps(1, 1, /*first_step=*/100);
+  EXPECT_TRUE(steps.MayPull(100));
+  EXPECT_FALSE(steps.MayPull(101));
+  const StepMessage before{0, 1, 99, 1}, first{0, 1, 100, 1};
+  EXPECT_TRUE(steps.CheckStep(99).ok());
+  EXPECT_TRUE(steps.Offer(before, Rows(before, 1, 1, {10}, {1}), {}).dropped);
+  EXPECT_EQ(steps.CheckStep(101).message(),
+            "got rows for step 101, want at most step 100, whose update is not done; a table that is declared after "
+            "training began needs its first_step");
+  EXPECT_TRUE(steps.Offer(first, Rows(first, 2, 1, {10}, {1}), {}).closed.has_value());
+  steps.SetApplied();
+  EXPECT_TRUE(steps.CheckStep(101).ok());
+  EXPECT_EQ(steps.CheckStep(102).message(), "got rows for step 102, want at most step 101, whose update is not done");
+}
+
+TEST_F(StepAccumulatorTest, CatchesUpWithTheUpdatesThatAWorkerHasSeen) {
+  Offer(0, 0, 1, 2);
+  Offer(1, 0, 0, 100);
+  const StepAccumulator::CaughtUp caught_up = steps_.CatchUp(0, /*seen=*/5, /*ended=*/5);
+  EXPECT_EQ(caught_up.lost, 4) << "step 0 was not lost";
+  ASSERT_TRUE(caught_up.closed.has_value());
+  EXPECT_EQ(SumOf(caught_up.closed), 2) << "the step that is incomplete is not used";
+  EXPECT_EQ(caught_up.closed->examples, 1);
+  steps_.SetApplied();
+  EXPECT_TRUE(steps_.MayPull(5));
+  EXPECT_TRUE(Offer(1, 0, 2, 100).dropped);
+  EXPECT_THAT(steps_.Missing(6), ElementsAre(0, 1));
+  EXPECT_FALSE(Offer(0, 5, 1, 1).closed.has_value());
+  EXPECT_EQ(SumOf(Offer(1, 5, 1, 2).closed), 3);
+}
+
+TEST_F(StepAccumulatorTest, CatchesUpWithTheStepThatAWorkerHasEnded) {
+  EXPECT_EQ(steps_.CatchUp(0, 0, /*ended=*/4).lost, 3) << "step 3 was accepted after the update of step 2";
+  EXPECT_THAT(steps_.Missing(4), ElementsAre(1));
+  const StepAccumulator::CaughtUp other = steps_.CatchUp(1, 0, 4);
+  EXPECT_EQ(other.lost, 1);
+  EXPECT_FALSE(other.closed.has_value());
+  steps_.SetApplied();
+  EXPECT_TRUE(steps_.MayPull(4));
+}
+
+TEST_F(StepAccumulatorTest, WhatWasNotLostOfAnEndedStepCounts) {
+  Offer(0, 0, 2, 4);
+  Offer(1, 0, 1, 2);
+  // The other message was lost with the end of the log.
+  const StepAccumulator::CaughtUp caught_up = steps_.CatchUp(0, 0, 1);
+  EXPECT_EQ(caught_up.lost, 0);
+  EXPECT_EQ(SumOf(caught_up.closed), 6);
+}
+
+TEST_F(StepAccumulatorTest, AReportOfWhatIsKnownChangesNothing) {
+  Offer(0, 0, 1, 2);
+  EXPECT_EQ(steps_.CatchUp(0, 0, 1).lost, 0);
+  EXPECT_EQ(steps_.CatchUp(1, 0, 0).lost, 0);
+  EXPECT_THAT(steps_.Missing(1), ElementsAre(1));
+  EXPECT_EQ(SumOf(Offer(1, 0, 1, 1).closed), 3);
+}
+
+TEST_F(StepAccumulatorTest, SkipsALimitedNumberOfSteps) {
+  EXPECT_EQ(steps_.CatchUp(0, ~uint64_t{0}, ~uint64_t{0}).lost, StepAccumulator::kMostLost);
+}
+
 // The sums of a step by their definition.
 std::map<uint64_t, std::vector<double>> NaiveSums(const std::vector<BufferedRows>& messages, uint32_t dim) {
   std::map<uint64_t, std::vector<double>> sums;

@@ -31,6 +31,11 @@ bool StepMessages::IsCounted(const StepMessage& message) const {
 
 void StepMessages::Forget(uint32_t worker) { workers_.erase(worker); }
 
+void StepMessages::Forget(uint32_t worker, uint64_t step) {
+  const auto steps = workers_.find(worker);
+  if (steps != workers_.end()) steps->second.erase(steps->second.begin(), steps->second.lower_bound(step));
+}
+
 std::vector<StepMessages::Open> StepMessages::Save() const {
   std::vector<Open> saved;
   for (const auto& [worker, steps] : workers_) {

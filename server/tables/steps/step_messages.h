@@ -46,8 +46,9 @@ class StepMessages {
   // True if a message of that step has said how many there are, and it is not complete.
   bool IsCounted(const StepMessage& message) const;
 
-  // Forgets the worker's incomplete steps.
+  // Forgets the worker's incomplete steps; or those before `step`.
   void Forget(uint32_t worker);
+  void Forget(uint32_t worker, uint64_t step);
 
   // By worker and step.
   std::vector<Open> Save() const;

@@ -44,6 +44,14 @@ TEST(StepMessagesTest, AWorkerThatPausedSendsItsStepWhole) {
   EXPECT_TRUE(messages.Add({0, 1, 5, 0}));
 }
 
+TEST(StepMessagesTest, OnlyEarlierStepsAreForgotten) {
+  StepMessages messages;
+  for (uint64_t step : {4, 5, 6}) EXPECT_FALSE(messages.Add({0, 1, step, 0}));
+  messages.Forget(0, 6);
+  EXPECT_FALSE(messages.Add({0, 1, 5, 2}));
+  EXPECT_TRUE(messages.Add({0, 1, 6, 2}));
+}
+
 TEST(StepMessagesTest, AWorkerThatNeverEndsAStepTakesNoMoreMemory) {
   StepMessages messages;
   for (uint64_t step = 0; step < 1000; ++step) EXPECT_FALSE(messages.Add({0, 1, step, 0}));
