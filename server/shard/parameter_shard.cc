@@ -259,6 +259,13 @@ absl::StatusOr<Table::Inspected> ParameterShard::InspectRows(absl::string_view j
                                                             first, ", want at least one of the table's ", ranges)));
 }
 
+absl::StatusOr<WatchableTable> ParameterShard::Watchable(absl::string_view job, uint32_t table_id) const {
+  if (absl::Status status = job_.CheckName(job); !status.ok()) return status;
+  const absl::StatusOr<Table*> table = tables_.Find(table_id);
+  if (!table.ok()) return table.status();
+  return (*table)->watchable();
+}
+
 absl::StatusOr<SetOutcome> ParameterShard::TakeValues(absl::Span<const ValueView> values,
                                                       std::vector<CheckedValues> checked,
                                                       ChangeSequencer::Released& released) {

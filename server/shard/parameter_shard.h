@@ -128,6 +128,9 @@ class ParameterShard {
   absl::StatusOr<Table::Inspected> InspectRows(absl::string_view job, uint32_t table_id, uint32_t first, uint32_t count,
                                                uint32_t top) const;
 
+  // Returns a table's ranges, for watchers of their rows; they live as long as the shard. NOT_FOUND.
+  absl::StatusOr<WatchableTable> Watchable(absl::string_view job, uint32_t table_id) const;
+
   // Sets the first values of all given slices or of none; see ballast.v1.SetValues. INVALID_ARGUMENT, NOT_FOUND and
   // FAILED_PRECONDITION change nothing. A retry is safe.
   absl::StatusOr<SetOutcome> SetValues(absl::string_view job, absl::Span<const ValueView> values);

@@ -140,6 +140,12 @@ std::vector<TableRange*> SparseTable::Ranges(uint32_t first, uint32_t count) con
   return ranges;
 }
 
+std::vector<TableRange*> SparseTable::ranges() const {
+  std::vector<TableRange*> ranges;
+  for (const auto& range : ranges_) ranges.push_back(range.get());
+  return ranges;
+}
+
 std::unique_ptr<TableCapture> SparseTable::BeginCapture(uint32_t first, uint32_t count) const {
   return std::make_unique<TableCapture>(first, Ranges(first, count), layout_);
 }

@@ -77,6 +77,8 @@ class SparseTable {
   // run meanwhile. The table outlives both.
   std::unique_ptr<TableChanges> Follow() const;
   std::unique_ptr<TableCapture> BeginCapture(TableChanges& since) const;
+  // The ranges of this shard, in their order.
+  std::vector<TableRange*> ranges() const;
 
   // Adds rows, all of this shard; the hashes ascend. `images`: RowLayout::image_words() words each, one after the
   // other. Returns the number of rows added: fewer if there is no memory, or if one existed, which stays as it is

@@ -29,6 +29,7 @@
 #include "server/tables/steps/worker_clocks.h"
 #include "server/tables/table_memory.h"
 #include "server/tables/table_ticks.h"
+#include "server/tables/watch/table_publisher.h"
 #include "server/weights/optimizers/row_optimizer.h"
 
 namespace ballast {
@@ -202,6 +203,8 @@ class Table {
   // Like BeginCapture, for a checkpoint; from now on the table knows the changes since then. With `changes_alone`,
   // which requires that ChangedSince is set for some checkpoint, captures the rows that have changed since that one.
   std::unique_ptr<TableCapture> BeginCheckpoint(uint64_t checkpoint, bool changes_alone);
+  // The ranges of this shard, for watchers of their rows.
+  WatchableTable watchable() const { return {spec().id(), spec().dim(), rows_.options().first_range, rows_.ranges()}; }
 
   // Adds rows of a capture, all of which the shard owns. `images`: see RowsPiece. DATA_LOSS if they cannot be rows of
   // this table, RESOURCE_EXHAUSTED if there is no memory for them.

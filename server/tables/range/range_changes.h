@@ -8,6 +8,18 @@
 
 namespace ballast {
 
+// Weights of rows as they were at one moment.
+struct RowWeights {
+  // Ascending.
+  std::vector<uint64_t> hashes;
+  // [hashes, dim].
+  std::vector<float> weights;
+  // Rows that exist no longer, ascending; of changes only.
+  std::vector<uint64_t> removed;
+
+  bool empty() const { return hashes.empty() && removed.empty(); }
+};
+
 // The rows of one range that have changed since a follower last took them. Invariant: a row is noted once, however
 // often it changes. Deliberately does not know the rows' values. Thread safety: confined to the thread that holds the
 // range's lock.

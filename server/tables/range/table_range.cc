@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <limits>
 #include <optional>
 #include <utility>
@@ -198,6 +199,35 @@ RowImages TableRange::TakeChanges(RangeChanges* changes) {
 size_t TableRange::CountChanges(const RangeChanges& changes) const {
   absl::ReaderMutexLock lock(&mutex_);
   return changes.size();
+}
+
+RowWeights TableRange::TakeWeights(RangeChanges* changes, RowWeights* all) {
+  RowWeights taken;
+  absl::MutexLock lock(&mutex_);
+  if (changes != nullptr && !changes->empty()) {
+    RangeChanges::Hashes hashes = changes->Take();
+    SortAndDeduplicate(hashes.changed);
+    SortAndDeduplicate(hashes.removed);
+    for (uint64_t hash : hashes.changed) {
+      const uint32_t place = index_.Find(hash);
+      if (place != RowIndex::kNoPlace) CopyWeightsLocked(hash, place, taken);
+    }
+    // A row that began again exists.
+    std::set_difference(hashes.removed.begin(), hashes.removed.end(), taken.hashes.begin(), taken.hashes.end(),
+                        std::back_inserter(taken.removed));
+  }
+  if (all == nullptr) return taken;
+  *all = {};
+  all->hashes.reserve(index_.size());
+  all->weights.reserve(index_.size() * layout_.dim());
+  for (const RowIndex::Entry& entry : index_.Sorted()) CopyWeightsLocked(entry.hash, entry.place, *all);
+  return taken;
+}
+
+void TableRange::CopyWeightsLocked(uint64_t hash, uint32_t place, RowWeights& to) const {
+  const float* const row = rows_.At(place);
+  to.hashes.push_back(hash);
+  to.weights.insert(to.weights.end(), row, row + layout_.dim());
 }
 
 RowImages TableRange::EndCapture(RangeCapture* capture) {

@@ -107,6 +107,9 @@ class TableRange {
   RowImages TakeChanges(RangeChanges* changes);
   // Number of changes that a follower has noted.
   size_t CountChanges(const RangeChanges& changes) const;
+  // Takes the changes, if not null, and returns the weights of their rows as they are now. Sets `all`, if not null, to
+  // the weights of all rows at the same moment.
+  RowWeights TakeWeights(RangeChanges* changes, RowWeights* all = nullptr);
 
   // Adds rows of this range; the hashes ascend. `images`: RowLayout::image_words() words each. Returns the number of
   // rows added: fewer if there is no memory, or if one existed, which stays as it is unless `replace`.
@@ -149,6 +152,8 @@ class TableRange {
   void KeepLocked(uint64_t hash, uint32_t place) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Like KeepLocked, and tells the followers that the row changes.
   void ChangeLocked(uint64_t hash, uint32_t place) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Appends the row at that place.
+  void CopyWeightsLocked(uint64_t hash, uint32_t place, RowWeights& to) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   // Removes a row, whose place is in the index no longer.
   void RemoveLocked(uint64_t hash, uint32_t place) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
