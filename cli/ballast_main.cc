@@ -10,6 +10,7 @@
 #include "cli/command/command.h"
 #include "cli/command/completion.h"
 #include "cli/report/report.h"
+#include "cli/table/table_command.h"
 #include "common/program/arguments.h"
 #include "common/program/this_process.h"
 
@@ -38,6 +39,7 @@ constexpr Command kCommands[] = {
      PlotFlags},
     {"checkpoint", "List, check and export a job's checkpoints and logs.", CheckpointCommand, "watch and compare",
      "list|verify|export", CheckpointFlags},
+    {"table", "Export a sparse table of a running job.", TableCommand, "watch and compare", "export", TableFlags},
     {"doctor", "Check what this machine has and what it lacks.", DoctorCommand, "machines", "", DoctorFlags},
     {"bench", "Run benchmarks on this machine.", BenchCommand, "machines"},
     {"keys", "Create the certificates and tokens for a job on several machines.", KeysCommand, "machines", "DIR",

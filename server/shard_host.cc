@@ -203,7 +203,7 @@ absl::StatusOr<ShardJournal*> ShardHost::OpenJournal(const JobConfig& job) {
 void ShardHost::Close(const absl::Status& reason) {
   shard_.Close(reason);
   if (standby_journal_ != nullptr) standby_journal_->Close(reason);
-  services_.CloseRegions(reason);
+  services_.CloseStreams(reason);
 }
 
 }  // namespace ballast

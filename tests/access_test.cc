@@ -86,6 +86,7 @@ std::map<std::string, std::string> RequestsOf(const std::string& name) {
       {"ParameterService/PullRows", Bytes<v1::PullRowsRequest>(job + "queries { table_id: 3 }")},
       {"ParameterService/PushRows",
        Bytes<v1::PushRowsRequest>(push + R"(gradients { table_id: 3 ids: "12345678" payload: "1234" })")},
+      {"ParameterService/WatchRows", Bytes<v1::WatchRowsRequest>(job + "table_ids: 3 once: true")},
       {"ParameterService/InspectRows", Bytes<v1::InspectRowsRequest>(job + "table_id: 3 count: 1")},
       {"ParameterService/Pause", Bytes<v1::PauseRequest>(job + "incarnation: 9")},
       {"ParameterService/ReportVersions", Bytes<v1::ReportVersionsRequest>(job + "incarnation: 9")},

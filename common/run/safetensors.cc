@@ -27,8 +27,8 @@ constexpr uint64_t kLengthBytes = 8;
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;
 
 // Returns nullopt if a dimension is negative or the product of all of them overflows.
-std::optional<uint64_t> BytesOf(const std::vector<int64_t>& shape) {
-  uint64_t bytes = sizeof(float);
+std::optional<uint64_t> BytesOf(const std::vector<int64_t>& shape, uint64_t element_bytes = sizeof(float)) {
+  uint64_t bytes = element_bytes;
   for (int64_t dimension : shape) {
     if (dimension < 0 || __builtin_mul_overflow(bytes, static_cast<uint64_t>(dimension), &bytes)) {
       return std::nullopt;
@@ -37,31 +37,33 @@ std::optional<uint64_t> BytesOf(const std::vector<int64_t>& shape) {
   return bytes;
 }
 
-absl::Status CheckTensor(const TensorView& tensor) {
+absl::Status CheckTensor(const EncodedTensorView& tensor) {
   if (tensor.name.empty() || tensor.name == kMetadata) {
     return absl::InvalidArgumentError(absl::StrCat("tensor name \"", tensor.name, "\" is not allowed"));
   }
-  if (BytesOf(tensor.shape) != tensor.values.size() * sizeof(float)) {
-    return absl::InvalidArgumentError(absl::StrCat("tensor \"", tensor.name, "\" has ", tensor.values.size(),
+  if (BytesOf(tensor.shape, tensor.element_bytes) != tensor.values.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("tensor \"", tensor.name, "\" has ",
+                                                   tensor.values.size() / tensor.element_bytes,
                                                    " elements, want shape [", absl::StrJoin(tensor.shape, ", "), "]"));
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> EncodeHeader(absl::Span<const TensorView> tensors,
+absl::StatusOr<std::string> EncodeHeader(absl::Span<const EncodedTensorView> tensors,
                                          const std::map<std::string, std::string>& metadata) {
   Json header = Json::object();
   if (!metadata.empty()) header[kMetadata] = metadata;
   std::set<std::string> names;
   uint64_t offset = 0;
-  for (const TensorView& tensor : tensors) {
+  for (const EncodedTensorView& tensor : tensors) {
     if (absl::Status status = CheckTensor(tensor); !status.ok()) return status;
     if (!names.insert(tensor.name).second || !IsUtf8(tensor.name)) {
       return absl::InvalidArgumentError(
           absl::StrCat("tensor name \"", tensor.name, "\" is not UTF-8 or occurs twice, want unique names"));
     }
-    const uint64_t end = offset + tensor.values.size() * sizeof(float);
-    header.push_back({tensor.name, {{"dtype", "F32"}, {"shape", tensor.shape}, {"data_offsets", {offset, end}}}});
+    const uint64_t end = offset + tensor.values.size();
+    header.push_back(
+        {tensor.name, {{"dtype", tensor.dtype}, {"shape", tensor.shape}, {"data_offsets", {offset, end}}}});
     offset = end;
   }
   std::string text = JsonLine(header);
@@ -207,14 +209,23 @@ absl::StatusOr<Safetensors> Decode(absl::string_view file) {
 
 absl::Status WriteSafetensors(const std::string& path, absl::Span<const TensorView> tensors,
                               const std::map<std::string, std::string>& metadata) {
+  std::vector<EncodedTensorView> encoded;
+  for (const TensorView& tensor : tensors) {
+    const absl::string_view bytes(reinterpret_cast<const char*>(tensor.values.data()),
+                                  tensor.values.size() * sizeof(float));
+    encoded.push_back({tensor.name, "F32", sizeof(float), tensor.shape, bytes});
+  }
+  return WriteSafetensors(path, encoded, metadata);
+}
+
+absl::Status WriteSafetensors(const std::string& path, absl::Span<const EncodedTensorView> tensors,
+                              const std::map<std::string, std::string>& metadata) {
   const absl::StatusOr<std::string> header = EncodeHeader(tensors, metadata);
   if (!header.ok()) return InContext(header.status(), path);
   const uint64_t header_bytes = header->size();
   std::vector<absl::string_view> parts = {absl::string_view(reinterpret_cast<const char*>(&header_bytes), kLengthBytes),
                                           *header};
-  for (const TensorView& tensor : tensors) {
-    parts.emplace_back(reinterpret_cast<const char*>(tensor.values.data()), tensor.values.size() * sizeof(float));
-  }
+  for (const EncodedTensorView& tensor : tensors) parts.push_back(tensor.values);
   return WriteFileAtomically(path, parts);
 }
 

@@ -8,10 +8,11 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 
-// The safetensors format, float32 only (https://github.com/huggingface/safetensors): the header's length in 8 bytes,
-// a JSON header padded with spaces, then the values, row-major, little-endian.
+// The safetensors format (https://github.com/huggingface/safetensors): the header's length in 8 bytes,
+// a JSON header padded with spaces, then the values, row-major, little-endian. Only float32 is read.
 namespace ballast {
 
 // A tensor to write; the caller owns the values.
@@ -20,6 +21,17 @@ struct TensorView {
   // Empty for a scalar.
   std::vector<int64_t> shape;
   absl::Span<const float> values;
+};
+
+// A tensor of any element type to write; the caller owns the values.
+struct EncodedTensorView {
+  std::string name;
+  // "F32", "BF16", "I64" or another of the format's names.
+  std::string dtype;
+  // Bytes of an element.
+  uint64_t element_bytes = 0;
+  std::vector<int64_t> shape;
+  absl::string_view values;
 };
 
 // A tensor read from a file.
@@ -38,6 +50,9 @@ struct Safetensors {
 // Atomic: a reader sees the old file or the new one. INVALID_ARGUMENT if a shape does not fit its values, or a name
 // is empty, reserved ("__metadata__"), not UTF-8 or not unique.
 absl::Status WriteSafetensors(const std::string& path, absl::Span<const TensorView> tensors,
+                              const std::map<std::string, std::string>& metadata);
+
+absl::Status WriteSafetensors(const std::string& path, absl::Span<const EncodedTensorView> tensors,
                               const std::map<std::string, std::string>& metadata);
 
 // Trusts nothing in the file: INVALID_ARGUMENT names the violation, UNIMPLEMENTED an element type that is not

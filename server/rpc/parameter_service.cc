@@ -14,6 +14,7 @@
 #include "common/rpc/grpc_status.h"
 #include "common/status/error_reason.h"
 #include "common/wire/limits.h"
+#include "common/wire/payload_message.h"
 #include "server/rpc/parsed_request.h"
 #include "server/rpc/region_registry.h"
 #include "server/rpc/unary_reply.h"
@@ -22,8 +23,14 @@ namespace ballast {
 
 ParameterServiceAdapter::ParameterServiceAdapter(uint32_t rank, ParameterShard* shard, DataPlane* data_plane,
                                                  const AccessGuard* access, const ServingGate* serving,
-                                                 const Executors& executors)
-    : rank_(rank), shard_(shard), data_plane_(data_plane), access_(access), serving_(serving), executors_(executors) {
+                                                 RowWatchCalls* watches, const Executors& executors)
+    : rank_(rank),
+      shard_(shard),
+      data_plane_(data_plane),
+      access_(access),
+      serving_(serving),
+      watches_(watches),
+      executors_(executors) {
   using Self = ParameterServiceAdapter;
   const auto index = IndexOf<v1::ParameterService>;
   MarkMethodCallback(index("DeclareTensors"), ParsingHandler(this, &Self::DeclareTensors));
@@ -157,6 +164,16 @@ grpc::ServerWriteReactor<v1::ShareMemoryResponse>* ParameterServiceAdapter::Shar
     grpc::CallbackServerContext* context, const v1::ShareMemoryRequest* request) {
   const absl::Status may = Check(*context, "ParameterService/ShareMemory", request->job());
   return ballast::ShareMemory(may, *request, *shard_, rank_, data_plane_->regions());
+}
+
+grpc::ServerWriteReactor<grpc::ByteBuffer>* ParameterServiceAdapter::WatchRows(grpc::CallbackServerContext* context,
+                                                                               const grpc::ByteBuffer* request) {
+  absl::StatusOr<v1::WatchRowsRequest> watch =
+      DecodeMessage<v1::WatchRowsRequest>(BytesOf(*request), kMaxElementsPerMessage);
+  if (watch.ok()) {
+    if (absl::Status may = Check(*context, "ParameterService/WatchRows", watch->job()); !may.ok()) watch = may;
+  }
+  return watches_->Begin(context, std::move(watch));
 }
 
 grpc::ServerUnaryReactor* ParameterServiceAdapter::GetStatus(grpc::CallbackServerContext* context,

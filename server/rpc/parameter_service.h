@@ -6,6 +6,7 @@
 #include "common/concurrency/executor.h"
 #include "server/rpc/data_plane.h"
 #include "server/rpc/port/access_guard.h"
+#include "server/rpc/watch/row_watch_calls.h"
 #include "server/shard/parameter_shard.h"
 
 namespace ballast {
@@ -18,8 +19,9 @@ using ControlledParameterService = v1::ParameterService::WithCallbackMethod_Decl
                 v1::ParameterService::WithCallbackMethod_Pause<v1::ParameterService::WithCallbackMethod_ReportVersions<
                     v1::ParameterService::WithCallbackMethod_InspectRows<
                         v1::ParameterService::WithCallbackMethod_ShareMemory<
-                            v1::ParameterService::WithCallbackMethod_GetStatus<
-                                v1::ParameterService::Service>>>>>>>>>>>>;
+                            v1::ParameterService::WithRawCallbackMethod_WatchRows<
+                                v1::ParameterService::WithCallbackMethod_GetStatus<
+                                    v1::ParameterService::Service>>>>>>>>>>>>>;
 
 // Decodes the calls of ballast.v1.ParameterService that carry no payload, calls the shard, and encodes its responses.
 // Owns no state. Thread safety: all methods may be called from any thread.
@@ -35,7 +37,7 @@ class ParameterServiceAdapter : public ControlledParameterService {
 
   // All arguments must outlive the server with which this is registered.
   ParameterServiceAdapter(uint32_t rank, ParameterShard* shard, DataPlane* data_plane, const AccessGuard* access,
-                          const ServingGate* serving, const Executors& executors);
+                          const ServingGate* serving, RowWatchCalls* watches, const Executors& executors);
 
   grpc::ServerUnaryReactor* DeclareTensors(grpc::CallbackServerContext* context,
                                            const v1::DeclareTensorsRequest* request,
@@ -49,6 +51,9 @@ class ParameterServiceAdapter : public ControlledParameterService {
                                         v1::InspectRowsResponse* response) override;
   grpc::ServerWriteReactor<v1::ShareMemoryResponse>* ShareMemory(grpc::CallbackServerContext* context,
                                                                  const v1::ShareMemoryRequest* request) override;
+  // Encodes its responses itself, so that watchers share the bytes.
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* WatchRows(grpc::CallbackServerContext* context,
+                                                        const grpc::ByteBuffer* request) override;
   grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context, const v1::GetStatusRequest* request,
                                       v1::GetStatusResponse* response) override;
 
@@ -66,6 +71,7 @@ class ParameterServiceAdapter : public ControlledParameterService {
   DataPlane* const data_plane_;
   const AccessGuard* const access_;
   const ServingGate* const serving_;
+  RowWatchCalls* const watches_;
   const Executors executors_;
 };
 
@@ -77,8 +83,9 @@ using StatusOnlyParameterService = v1::ParameterService::WithGenericMethod_Decla
                 v1::ParameterService::WithGenericMethod_Pause<v1::ParameterService::WithGenericMethod_ReportVersions<
                     v1::ParameterService::WithGenericMethod_InspectRows<
                         v1::ParameterService::WithGenericMethod_ShareMemory<
-                            v1::ParameterService::WithCallbackMethod_GetStatus<
-                                v1::ParameterService::Service>>>>>>>>>>>>;
+                            v1::ParameterService::WithGenericMethod_WatchRows<
+                                v1::ParameterService::WithCallbackMethod_GetStatus<
+                                    v1::ParameterService::Service>>>>>>>>>>>>>;
 
 // Serves GetStatus, the only call of ballast.v1.ParameterService that a control port accepts. All others go to the
 // port's generic service, UnknownMethods. Thread safety: all methods may be called from any thread.

@@ -13,6 +13,7 @@
 #include "server/rpc/port/access_guard.h"
 #include "server/rpc/serving_gate.h"
 #include "server/rpc/standby_service.h"
+#include "server/rpc/watch/row_watch_calls.h"
 #include "server/shard/parameter_shard.h"
 
 namespace ballast {
@@ -34,8 +35,11 @@ class ShardServices {
   // Runs changes that may wait for a disk.
   Executor& work() { return work_; }
 
-  // Ends the sharing of memory with clients.
-  void CloseRegions(const absl::Status& reason) { data_plane_.regions().Close(reason); }
+  // Ends the sharing of memory with clients, and the watching of rows.
+  void CloseStreams(const absl::Status& reason) {
+    data_plane_.regions().Close(reason);
+    watches_.Close(reason);
+  }
   // Runs all queued tasks and waits for them, then refuses new ones. Idempotent.
   void Shutdown();
 
@@ -45,6 +49,7 @@ class ShardServices {
   Executor declarations_;
   Executor work_;
   DataPlane data_plane_;
+  RowWatchCalls watches_;
   ParameterServiceAdapter parameter_service_;
   ShardStatusService status_service_;
 };

@@ -23,7 +23,7 @@ struct EncodedDelta {
   size_t bytes() const { return head.size() + body->size(); }
 };
 
-// What changed in a range between two positions. Immutable once it is published.
+// The change of a range between two positions. Immutable once it is published.
 struct PublishedDelta {
   // A chain of the range's deltas: there is one for each time that the range was sent whole.
   struct Chain {

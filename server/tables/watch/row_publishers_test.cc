@@ -120,16 +120,16 @@ class RowPublishersTest : public testing::Test {
   void Push(uint64_t id, float gradient = 1) {
     const std::vector<uint64_t> hashes{RowHash(id, kTable)};
     const std::vector<float> gradients(kDim, gradient);
-    BatchPush push{hashes, gradients.data(), {}, 1, 0.5f, false, 1, &optimizer_, &initializer_};
+    BatchPush push{hashes, gradients.data(), {}, 1, 0.5f, false, {1}, &optimizer_, &initializer_};
     BatchOutcome outcome;
     RowGroup group;
     group.count = 1;
     TableRange& range = RangeOfRow(hashes[0]);
-    range.EnterPush(hashes, std::nullopt);
+    range.EnterPush(hashes, std::nullopt, push.time, outcome);
     range.Prefetch(hashes, group);
     range.Find(hashes, group);
     range.Push(push, group, outcome);
-    range.LeavePush(false);
+    range.LeavePush(false, push.time, outcome);
   }
   void Erase(uint64_t id) { RangeOfRow(RowHash(id, kTable)).Erase(RowHash(id, kTable)); }
 
