@@ -12,6 +12,7 @@
 #include "tests/fault/jobs/job_files.h"
 #include "tests/fault/network/two_hosts.h"
 #include "tests/fault/overload/overload.h"
+#include "tests/fault/tables/table_faults.h"
 
 namespace ballast {
 namespace {
@@ -133,6 +134,30 @@ absl::StatusOr<Outcome> Overload(const SoakPlace& place, absl::Duration time, ui
                   {"calls", counts->calls},
                   {"killed", counts->killed}},
                  !counts->killed && counts->peak_bytes <= counts->limit_bytes && counts->refused > 0};
+}
+
+// --- tables whose rows count their uses ---
+
+Scenario Tables(const SoakPlace& place, const std::string& name, const TableFaultOptions& faults) {
+  return {name, 0, [=](absl::Duration time, uint64_t seed) -> absl::StatusOr<Outcome> {
+            const StateFolder folder(place, name);
+            TableFaultOptions options = faults;
+            options.server = place.server;
+            options.counting_worker = place.counting_worker;
+            options.folder = folder.path();
+            options.time = time;
+            options.seed = seed;
+            const absl::StatusOr<TableFaultCounts> counts = CountRowsUnderKills(options);
+            if (!counts.ok()) return counts.status();
+            FaultCounts common = {.pushes_acknowledged = counts->pushes_acknowledged,
+                                  .retries = counts->retries,
+                                  .duplicates_refused = counts->duplicates_refused,
+                                  .kills = counts->kills,
+                                  .restarts = counts->restarts,
+                                  .hangs = counts->hangs,
+                                  .recovery_seconds = counts->recovery_seconds};
+            return Outcome{std::move(common), counts->ToJson(), counts->good()};
+          }};
 }
 
 // --- disks that lose or damage data, die in the middle of a checkpoint, or are full ---
@@ -270,6 +295,9 @@ std::vector<Scenario> AllScenarios(const SoakPlace& place) {
       {"checkpoints", 0.03, std::bind(Checkpoints, place, _1, _2)},
       {"disk_full_wal", 0.02, std::bind(FullDisks, place, v1::Durability::WAL, _1, _2)},
       {"disk_full_wal_sync", 0.02, std::bind(FullDisks, place, v1::Durability::WAL_SYNC, _1, _2)},
+      Tables(place, "tables_async", {.durability = v1::Durability::WAL}),
+      Tables(place, "tables_sync", {.durability = v1::Durability::WAL, .sync = true}),
+      Tables(place, "tables_standby", {.durability = v1::Durability::STANDBY}),
       WorkerKills(place, "sync"),
       WorkerKills(place, "async"),
       {"checkpoint_kills", 0, std::bind(CheckpointKills, place, _1, _2)},

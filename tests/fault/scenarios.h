@@ -24,6 +24,7 @@ struct SoakPlace {
   std::string worker;
   std::string ballast;
   std::string slow_disk_server;
+  std::string counting_worker;
   std::string folder;
 };
 
@@ -92,7 +93,7 @@ inline Outcome Skipped(const absl::Status& why) {
   return outcome;
 }
 
-// Every scenario of the oracle's pushes, of disks, of whole jobs, of attackers and of control calls.
+// Every scenario of the oracle's pushes, of tables, of disks, of whole jobs, of attackers and of control calls.
 std::vector<Scenario> AllScenarios(const SoakPlace& place);
 
 }  // namespace ballast

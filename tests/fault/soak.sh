@@ -20,6 +20,8 @@ memory grew. docs/design/reliability.md explains each number.
                    cable       15%: the cable between servers and workers is pulled for 30 s at a time
                    workers     10%: a job's workers are killed one after the other, sync and async
                    checkpoint  8%: a job's servers are killed while it takes a checkpoint
+                   tables      10%, or all of N if it is the only part: rows of sparse tables count their uses while
+                               servers and workers are killed, async, sync and with standbys; want every row exact
                    big_shard   45%: a standby of up to 2 GiB (with 5 minutes) behind a link of 20 MB/s, under load; runs
                                only by name
                    noise       7%: malformed calls
@@ -42,7 +44,7 @@ fail() {
   exit 2
 }
 
-all_parts="training faults cable workers checkpoint big_shard noise hostile slow_disk fuzz"
+all_parts="training faults cable workers checkpoint tables big_shard noise hostile slow_disk fuzz"
 # big_shard needs the memory of 4 GiB of state and runs only by name.
 parts=${all_parts/big_shard /}
 minutes=5
@@ -74,7 +76,8 @@ done
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 export HOME="${HOME:-$(getent passwd "$EUID" | cut -d: -f6)}"
 programs=(//tests/fault:soak //server:ballast_server //worker:ballast_worker //cli:ballast
-  //tests:hostile_input_test //tests:hostile_limits_test //tests/fault/control:slow_disk_server)
+  //tests:hostile_input_test //tests:hostile_limits_test //tests/fault/control:slow_disk_server
+  //tests/fault/tables:counting_worker_main)
 echo "soak: building" >&2
 timeout --foreground --signal=INT --kill-after=60s 30m bazel build "${programs[@]}" >&2
 
@@ -98,7 +101,8 @@ scenarios() {
   shift 2
   bounded $((seconds * 3)) bazel-bin/tests/fault/soak --server bazel-bin/server/ballast_server \
     --worker bazel-bin/worker/ballast_worker --ballast bazel-bin/cli/ballast \
-    --slow_disk_server bazel-bin/tests/fault/control/slow_disk_server --seconds "$seconds" --seed "$seed" "$@" \
+    --slow_disk_server bazel-bin/tests/fault/control/slow_disk_server \
+    --counting_worker bazel-bin/tests/fault/tables/counting_worker_main --seconds "$seconds" --seed "$seed" "$@" \
     >"$work/$name.scenarios"
 }
 
@@ -113,6 +117,12 @@ if wanted workers; then
   scenarios workers-async 5 --scenarios worker_kills_async || failed=1
 fi
 ! wanted checkpoint || scenarios checkpoint 8 --scenarios checkpoint_kills || failed=1
+if wanted tables; then
+  [[ $parts == tables ]] && tenth=10 || tenth=1
+  scenarios tables-async $((6 * tenth)) --scenarios tables_async || failed=1
+  scenarios tables-sync $((2 * tenth)) --scenarios tables_sync || failed=1
+  scenarios tables-standby $((2 * tenth)) --scenarios tables_standby || failed=1
+fi
 ! wanted big_shard || scenarios big_shard 45 --scenarios big_shard || failed=1
 ! wanted hostile || scenarios hostile 15 --scenarios hostile || failed=1
 ! wanted slow_disk || scenarios slow-disk 10 --scenarios slow_disk || failed=1
@@ -176,6 +186,9 @@ for scenario in scenarios:
     if scenario["scenario"] == "hostile" and "attacks" in scenario:
         result.update({key: value for key, value in scenario.items() if key not in ("scenario", "good", "attacks")})
         result["hostile_attempts"] = sum(attack["attempts"] for attack in scenario["attacks"])
+if "tables" in parts:
+    for key in ("worker_kills", "checks", "rows_checked", "rows_wrong", "rows_pulled", "rows_pulled_wrong"):
+        result[key] = sum(one.get(key, 0) for one in scenarios if one["scenario"].startswith("tables_"))
 if "fuzz" in parts:
     fuzz = load(f"{work}/fuzz.json")
     result["fuzz_runs"] = fuzz.get("fuzz_runs", 0)

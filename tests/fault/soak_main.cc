@@ -24,6 +24,7 @@ ABSL_FLAG(std::string, server, "", "Path of ballast_server.");
 ABSL_FLAG(std::string, worker, "", "Path of ballast_worker, for scenarios of whole jobs.");
 ABSL_FLAG(std::string, ballast, "", "Path of ballast, for some scenarios of whole jobs.");
 ABSL_FLAG(std::string, slow_disk_server, "", "Path of slow_disk_server, for the scenario slow_disk.");
+ABSL_FLAG(std::string, counting_worker, "", "Path of counting_worker_main, for the scenarios of tables.");
 ABSL_FLAG(std::string, scenarios, "", "Names of scenarios, separated by commas; empty: all that may run together.");
 ABSL_FLAG(std::string, state_dir, "",
           "Directory for the state of servers that are killed; empty: the system's directory for temporary files.");
@@ -77,6 +78,7 @@ int Soak() {
                      .worker = absl::GetFlag(FLAGS_worker),
                      .ballast = absl::GetFlag(FLAGS_ballast),
                      .slow_disk_server = absl::GetFlag(FLAGS_slow_disk_server),
+                     .counting_worker = absl::GetFlag(FLAGS_counting_worker),
                      .folder = absl::GetFlag(FLAGS_state_dir)};
   if (place.folder.empty()) place.folder = std::filesystem::temp_directory_path().string();
   const absl::StatusOr<std::vector<Scenario>> wanted = Wanted(place);
@@ -120,9 +122,9 @@ int Soak() {
 
 int main(int argc, char** argv) {
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
-  const absl::Status parsed = ballast::ParseFlags(
-      argc, argv, ballast::kUsage,
-      {"seconds", "server", "worker", "ballast", "slow_disk_server", "scenarios", "state_dir", "seed"});
+  const absl::Status parsed = ballast::ParseFlags(argc, argv, ballast::kUsage,
+                                                  {"seconds", "server", "worker", "ballast", "slow_disk_server",
+                                                   "counting_worker", "scenarios", "state_dir", "seed"});
   if (!parsed.ok()) return ballast::Fail(parsed.message());
   return ballast::Soak();
 }

@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <signal.h>
-
 #include <algorithm>
 #include <cstdint>
-#include <filesystem>
-#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -17,156 +13,16 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "ballast/v1/tensor.pb.h"
-#include "client/coordinator_link.h"
 #include "common/rpc/credentials.h"
-#include "tests/fault/network/two_hosts.h"
 #include "tests/fault/oracle/push_faults.h"
 #include "tests/fault/oracle/push_oracle.h"
-#include "tests/fault/programs/program.h"
+#include "tests/fault/oracle/server_fleet.h"
 
 namespace ballast {
 namespace {
 
 // Responses of a killed server may still arrive for this long.
 constexpr absl::Duration kMaxResponseDelay = absl::Milliseconds(50);
-
-// Owns real servers that are killed one after the other. Either each has a shard and knows nothing of the others, so
-// its clients get all addresses; or servers and standbys form one job, whose coordinator knows which process serves.
-// Thread safety: confined to the main thread, like ServerProcess.
-class ServerFleet {
- public:
-  static absl::StatusOr<std::unique_ptr<ServerFleet>> Start(const FaultRunOptions& options) {
-    std::unique_ptr<ServerFleet> fleet(new ServerFleet(options));
-    const uint32_t processes = fleet->options_.servers * (fleet->paired() ? 2 : 1);
-    for (uint32_t i = 0; i < processes; ++i) {
-      const absl::Status status = fleet->OnServersHost([&] { return fleet->StartProcess(i); });
-      if (!status.ok()) return status;
-    }
-    if (fleet->paired()) {
-      auto link = CoordinatorLink::Connect(fleet->coordinator(), absl::Seconds(20));
-      if (!link.ok()) return link.status();
-      fleet->link_ = *std::move(link);
-    }
-    return fleet;
-  }
-
-  // Without standbys: the servers' addresses by rank, and no coordinator. With standbys: only the coordinator.
-  std::vector<std::string> addresses() const {
-    std::vector<std::string> addresses;
-    if (paired()) return addresses;
-    for (const auto& process : processes_) addresses.push_back(process->address());
-    return addresses;
-  }
-  std::string coordinator() const { return paired() ? processes_[0]->address() : ""; }
-
-  // Waits until any process may die: with standbys, until every shard's standby could take over.
-  absl::Status AwaitSpares(absl::Duration timeout) {
-    if (!paired()) return absl::OkStatus();
-    const absl::Time deadline = absl::Now() + timeout;
-    std::vector<Program*> programs;
-    for (const auto& process : processes_) programs.push_back(process->program());
-    while (true) {
-      const absl::StatusOr<v1::GetProgressResponse> progress = link_->GetProgress();
-      if (!progress.ok()) {
-        return absl::Status(progress.status().code(), absl::StrCat(progress.status().message(), "\n", Outputs()));
-      }
-      if (progress->progress().state() == v1::JOB_STATE_FAILED) {
-        return absl::AbortedError(absl::StrCat(progress->progress().reason(), "\n", Outputs()));
-      }
-      uint32_t in_step = 0;
-      for (const auto& member : progress->members()) in_step += member.in_step() && member.state() == "joined";
-      if (in_step == options_.servers) return absl::OkStatus();
-      if (absl::Now() >= deadline) {
-        return absl::DeadlineExceededError(absl::StrCat(in_step, " of ", options_.servers,
-                                                        " standbys are in step after ", absl::FormatDuration(timeout),
-                                                        "\n", Outputs()));
-      }
-      Program::Hear(programs, absl::Now() + absl::Milliseconds(20));
-    }
-  }
-  // Sends SIGKILL to the next process in turn; returns after it has ended.
-  absl::Status KillNext() {
-    victim_ = harmed_++ % processes_.size();
-    return processes_[victim_]->Kill();
-  }
-  // True if the killed process's shard is served before that process is restarted. False for the process with the
-  // coordinator, which decides which server serves.
-  bool GoesOnWithout() const { return paired() && victim_ != 0; }
-  // Restarts the killed process on its port; returns when it serves.
-  absl::Status Restart() {
-    return OnServersHost([this] { return processes_[victim_]->Restart(); });
-  }
-  // With standbys: stops the next process in turn, except the one with the coordinator. Thaw continues it; it does
-  // not know what happened in between.
-  void FreezeNext() {
-    victim_ = 1 + harmed_++ % (processes_.size() - 1);
-    processes_[victim_]->Signal(SIGSTOP);
-  }
-  void Thaw() { processes_[victim_]->Signal(SIGCONT); }
-
-  // Sends SIGTERM; OK if all processes ended successfully. Servers with standbys are killed: their job is not done,
-  // and would fail when the last process of a shard leaves.
-  absl::Status End() {
-    link_.reset();
-    for (const auto& process : processes_) {
-      const absl::Status status = paired() ? process->Kill() : process->End();
-      if (!status.ok()) return status;
-    }
-    return absl::OkStatus();
-  }
-
-  // Use of all processes together.
-  ProcessUse use() const {
-    ProcessUse all;
-    for (const auto& process : processes_) {
-      const ProcessUse use = process->use();
-      all.resident_bytes += use.resident_bytes;
-      all.descriptors += use.descriptors;
-    }
-    return all;
-  }
-
- private:
-  explicit ServerFleet(const FaultRunOptions& options) : options_(options) {}
-  bool paired() const { return options_.durability == v1::Durability::STANDBY; }
-  absl::Status StartProcess(uint32_t number) {
-    std::vector<std::string> flags = options_.server_flags;
-    flags.insert(flags.end(), {"--workers", absl::StrCat(options_.workers)});
-    // No other host is in the far host's network.
-    if (options_.hosts != nullptr) flags.push_back("--insecure");
-    if (options_.durability != v1::Durability::NONE && (number == 0 || !paired())) {
-      const std::string folder = absl::StrCat(options_.state_folder, "/", number);
-      std::filesystem::remove_all(folder);
-      flags.insert(flags.end(), {"--state_dir", folder});
-    }
-    if (paired()) {
-      flags.insert(flags.end(),
-                   {"--with_standby", "--servers", absl::StrCat(options_.servers), "--rank", absl::StrCat(number)});
-      if (number > 0) flags.insert(flags.end(), {"--coordinator", coordinator()});
-    }
-    const std::string host = options_.hosts == nullptr ? "127.0.0.1" : TwoHosts::far_address();
-    auto server = ServerProcess::Start(options_.server, host, std::move(flags));
-    if (server.ok()) processes_.push_back(*std::move(server));
-    return server.status();
-  }
-  // Returns the output of the present processes.
-  std::string Outputs() {
-    std::string all;
-    for (const auto& process : processes_) absl::StrAppend(&all, process->address(), ":\n", process->output());
-    return all;
-  }
-  absl::Status OnServersHost(const std::function<absl::Status()>& run) const {
-    return options_.hosts == nullptr ? run() : options_.hosts->OnFar(run);
-  }
-
-  const FaultRunOptions& options_;
-  // First the processes of all shards, then their standbys, if any.
-  std::vector<std::unique_ptr<ServerProcess>> processes_;
-  // Set only with standbys.
-  std::unique_ptr<CoordinatorLink> link_;
-  // Number of processes killed or frozen, and index of the last one.
-  size_t harmed_ = 0, victim_ = 0;
-};
 
 class Run {
  public:
@@ -203,7 +59,13 @@ class Run {
 
  private:
   absl::Status Begin() {
-    auto fleet = ServerFleet::Start(options_);
+    auto fleet = ServerFleet::Start({.server = options_.server,
+                                     .flags = options_.server_flags,
+                                     .servers = options_.servers,
+                                     .workers = options_.workers,
+                                     .durability = options_.durability,
+                                     .state_folder = options_.state_folder,
+                                     .hosts = options_.hosts});
     if (!fleet.ok()) return fleet.status();
     fleet_ = *std::move(fleet);
     OracleJob job;
