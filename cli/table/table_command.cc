@@ -17,6 +17,9 @@ namespace {
 constexpr absl::Duration kConnectTimeout = absl::Seconds(5);
 
 constexpr TableSubcommand kSubcommands[] = {
+    {"stats", "Print how often and how lately rows were updated.", StatsOfTable},
+    {"top", "Print the rows with the most updates.", TopOfTable},
+    {"dry-run", "Print what admission by use counts would leave of the rows.", DryRunOfTable},
     {"export", "Write all rows to a folder of safetensors files.", ExportTable},
 };
 
@@ -25,6 +28,8 @@ const std::vector<FlagSpec>& Flags() {
     std::vector<FlagSpec> all = {
         {"out", "DIR", "export: the folder to write, new or empty."},
         {"encoding", "NAME", "export: fp32 (default) or bf16."},
+        {"top", "N", "top: number of rows, 1 to 10000 (default: 20)."},
+        {"min_uses", "N,...", "dry-run: numbers of uses before an id gets a row (default: 2,4,8,16)."},
         {"json", "", "Print one JSON object."},
         {"job", "NAME", "Fail if the servers hold a job with another name."},
         {"run", "DIR", "Run directory of the launch that the servers belong to, for its certificates and token."}};

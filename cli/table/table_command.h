@@ -13,7 +13,7 @@
 
 namespace ballast {
 
-// `ballast table export ADDRESS TABLE`, and its flags.
+// `ballast table SUBCOMMAND ADDRESS TABLE`, and its flags.
 RunCommand TableCommand;
 FlagTable TableFlags;
 
@@ -35,6 +35,12 @@ struct TableSubcommand {
   // Called with the table's spec.
   CommandResult (*run)(const TableTarget& target, const Arguments& arguments, std::ostream& out, std::ostream& err);
 };
+
+// Print numbers of the table's rows, those with the most updates, and the rows that admission would leave.
+CommandResult StatsOfTable(const TableTarget& target, const Arguments& arguments, std::ostream& out, std::ostream& err);
+CommandResult TopOfTable(const TableTarget& target, const Arguments& arguments, std::ostream& out, std::ostream& err);
+CommandResult DryRunOfTable(const TableTarget& target, const Arguments& arguments, std::ostream& out,
+                            std::ostream& err);
 
 // Writes all rows of the table to a folder of files.
 CommandResult ExportTable(const TableTarget& target, const Arguments& arguments, std::ostream& out, std::ostream& err);

@@ -79,7 +79,7 @@ absl::Status CompleteChain(uint32_t shard, const std::string& path,
   if (shard >= static_cast<uint32_t>(manifest->files_size())) {
     return absl::DataLossError(absl::StrCat(before_path, ": has no file of shard ", shard));
   }
-  File& before = *manifest->mutable_files(shard);
+  File before = manifest->files(shard);
   if (absl::Status status = CheckParent(path, header, &before); !status.ok()) return status;
   file.mutable_increment_of()->Swap(before.mutable_increment_of());
   *file.add_increment_of() = std::move(before);

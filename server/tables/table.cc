@@ -521,6 +521,14 @@ absl::Status Table::RestoreUses(uint32_t first, uint32_t count, absl::Span<const
   return absl::OkStatus();
 }
 
+WatchableTable Table::watchable() {
+  WatchableTable table{spec().id(), spec().dim(), rows_.options().first_range, rows_.ranges()};
+  if (spec().eviction().ttl_steps() + spec().eviction().ttl_seconds() > 0) {
+    table.sweep = [this](uint32_t index) { Sweep(index); };
+  }
+  return table;
+}
+
 uint64_t Table::Sweep(uint32_t index) {
   RowTime time;
   {

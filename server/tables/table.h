@@ -204,7 +204,7 @@ class Table {
   // which requires that ChangedSince is set for some checkpoint, captures the rows that have changed since that one.
   std::unique_ptr<TableCapture> BeginCheckpoint(uint64_t checkpoint, bool changes_alone);
   // The ranges of this shard, for watchers of their rows.
-  WatchableTable watchable() const { return {spec().id(), spec().dim(), rows_.options().first_range, rows_.ranges()}; }
+  WatchableTable watchable();
 
   // Adds rows of a capture, all of which the shard owns. `images`: see RowsPiece. DATA_LOSS if they cannot be rows of
   // this table, RESOURCE_EXHAUSTED if there is no memory for them.

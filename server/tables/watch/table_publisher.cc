@@ -7,6 +7,9 @@
 namespace ballast {
 namespace {
 
+// Rounds in which each range is swept once; with five rounds a second, 13 seconds.
+constexpr uint32_t kRoundsPerSweep = 64;
+
 // A range's rows with the memory that they are counted in.
 struct CountedDelta {
   std::shared_ptr<const PublishedDelta> delta;
@@ -26,6 +29,7 @@ TablePublisher::TablePublisher(const WatchableTable& table, RowDeltaEncoder enco
     : table_id_(table.id),
       first_range_(table.first_range),
       encoder_(std::move(encoder)),
+      sweep_(table.sweep),
       log_(table.first_range, static_cast<uint32_t>(table.ranges.size()), max_retained) {
   for (TableRange* range : table.ranges) {
     const uint32_t number = first_range_ + range_count();
@@ -35,6 +39,11 @@ TablePublisher::TablePublisher(const WatchableTable& table, RowDeltaEncoder enco
 
 bool TablePublisher::Publish(const Round& round) {
   log_.Trim(round.max_retained_bytes, round.since);
+  // A sweep reads every row, so it takes turns.
+  for (uint32_t swept = 0; swept < range_count(); swept += kRoundsPerSweep) {
+    Sweep(next_swept_);
+    next_swept_ = (next_swept_ + 1) % range_count();
+  }
   uint64_t bytes = 0;
   for (uint32_t visited = 0; visited < range_count(); ++visited) {
     if (bytes >= round.max_published_bytes) return false;
@@ -125,6 +134,7 @@ void TableWatch::CopyRanges(size_t max_bytes, absl::Time now, std::vector<Encode
     Range& range = ranges_[next_missing_];
     RangePublisher& publisher = publisher_->range(next_missing_);
     if (range.missing) {
+      publisher_->Sweep(next_missing_);
       // The rows and their encoded form are there at the same time for a moment.
       absl::StatusOr<ByteBudget::Reservation> room = copies_->Reserve(2 * publisher.WholeBytes());
       if (!room.ok()) return;

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -24,6 +25,8 @@ struct WatchableTable {
   // Number of the first range; the others follow.
   uint32_t first_range = 0;
   std::vector<TableRange*> ranges;
+  // Removes the rows of a range that have expired, by its index here; empty if rows do not expire.
+  std::function<void(uint32_t)> sweep = {};
 };
 
 // Owns what is published of one table in one encoding, for all its watchers together: the position of each range and
@@ -48,6 +51,10 @@ class TablePublisher {
 
   // `number` is below range_count().
   RangePublisher& range(uint32_t number) { return *ranges_[number]; }
+  // Removes the rows of a range that have expired.
+  void Sweep(uint32_t number) const {
+    if (sweep_) sweep_(number);
+  }
   uint32_t range_count() const { return static_cast<uint32_t>(ranges_.size()); }
   uint32_t first_range() const { return first_range_; }
   uint32_t table_id() const { return table_id_; }
@@ -60,10 +67,11 @@ class TablePublisher {
   const uint32_t table_id_;
   const uint32_t first_range_;
   const RowDeltaEncoder encoder_;
+  const std::function<void(uint32_t)> sweep_;
   DeltaLog log_;
   std::vector<std::unique_ptr<RangePublisher>> ranges_;
-  // The range at which the next round begins. Confined to the thread that publishes.
-  uint32_t next_ = 0;
+  // The ranges at which the next round begins, and at which it begins to sweep. Confined to the thread that publishes.
+  uint32_t next_ = 0, next_swept_ = 0;
 };
 
 // A watcher's place in one table: which ranges it still has to be sent whole, and up to which delta it has the others.
