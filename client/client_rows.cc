@@ -95,14 +95,15 @@ absl::StatusOr<RowReport> Client::InspectRows(uint32_t table_id, uint32_t top) {
     for (uint32_t first = span.first; first < end;) {
       request.set_first(first);
       request.set_count(end - first);
-      const auto answer = shards[span.shard]->InspectRows(request);
-      if (!answer.Get().ok()) return answer.Get().status();
-      if (answer.Get()->next() <= first || answer.Get()->next() > end) {
-        return absl::InternalError(absl::StrCat("inspect rows: got up to range ", answer.Get()->next(),
-                                                ", want a range after ", first, " up to ", end));
+      const Future<v1::InspectRowsResponse> answer = shards[span.shard]->InspectRows(request);
+      const absl::StatusOr<v1::InspectRowsResponse>& part = answer.Get();
+      if (!part.ok()) return part.status();
+      if (part->next() <= first || part->next() > end) {
+        return absl::InternalError(absl::StrCat("inspect rows: got up to range ", part->next(), ", want a range after ",
+                                                first, " up to ", end));
       }
-      report.Add(*answer.Get());
-      first = answer.Get()->next();
+      report.Add(*part);
+      first = part->next();
     }
   }
   return report;

@@ -11,7 +11,7 @@
 
 namespace ballast {
 
-// Where a part stands in its chain of files.
+// A part's place in its chain of files.
 struct ChainPlace {
   // The whole file, which has all rows; others have those that changed.
   bool first = true;

@@ -176,9 +176,9 @@ absl::StatusOr<SnapshotParser::Kind> SnapshotParser::TakeRows(internal::v1::Rows
   for (uint32_t bytes : about.admission_bytes()) uses_bytes += bytes;
   // Compared in this order so that the product cannot overflow: all factors are bounded by the bytes present.
   const uint64_t left = behind.size() - std::min<uint64_t>(uses_bytes, behind.size());
-  const bool fits = uses_bytes <= behind.size() &&
-                    (rows == 0 ? left == 0
-                               : rows <= left && row_bytes <= left && rows * (sizeof(uint64_t) + row_bytes) == left);
+  const bool fits =
+      uses_bytes <= behind.size() &&
+      (rows == 0 ? left == 0 : rows <= left && row_bytes <= left && rows * (sizeof(uint64_t) + row_bytes) == left);
   if (!fits) {
     return absl::DataLossError(absl::StrCat("record ", read_, ": got ", behind.size(), " bytes after it, want ", rows,
                                             " rows of ", sizeof(uint64_t) + row_bytes, " bytes and ", uses_bytes,

@@ -72,7 +72,8 @@ TEST(TableSpecTest, HasARangeForEachPatternOfItsBits) {
 TEST(TableSpecTest, RefusesAdmissionThatCannotBe) {
   v1::TableSpec spec = SgdTable(1, "ids", 16);
   spec.mutable_admission()->set_probability(1.5f);
-  EXPECT_EQ(ValidateTableSpec(spec).message(), "table \"ids\": admission.probability: got 1.5, want a number in [0, 1]");
+  EXPECT_EQ(ValidateTableSpec(spec).message(),
+            "table \"ids\": admission.probability: got 1.5, want a number in [0, 1]");
   spec.mutable_admission()->set_probability(0.5f);
   EXPECT_TRUE(ValidateTableSpec(spec).ok());
   spec.mutable_admission()->set_sketch(true);

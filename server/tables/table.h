@@ -50,7 +50,9 @@ struct PulledRows {
 };
 
 // Owns a table's part at one shard: its rows, the rule by which gradients change them, and its clock. Deliberately
-// knows neither the job nor the wire. Thread safety: all methods may be called from any thread.
+// knows neither the job nor the wire. Size: one method per call of the shard; rows, steps, clocks and ticks have
+// classes of their own, and what is left here is the lock under which a turn is taken of all of them. Thread safety:
+// all methods may be called from any thread.
 class Table {
  public:
   // The rule by which the gradients of several workers meet.

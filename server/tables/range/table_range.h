@@ -49,8 +49,9 @@ struct RowGroup {
 
 // Owns the rows of one range of a table, with their lock. A message visits rows in groups, in three steps, so that the
 // cache misses of several groups overlap: Prefetch loads the index, Find the rows, and Pull or Push uses them.
-// Deliberately does not know the other ranges. Thread safety: all methods may be called from any thread; pulls of the
-// same range run at the same time, pushes one after the other.
+// Deliberately does not know the other ranges. Size: whatever reads or changes rows does so under the one lock. Thread
+// safety: all methods may be called from any thread; pulls of the same range run at the same time, pushes one after the
+// other.
 class TableRange {
  public:
   // `arena` must outlive the range. `stagger`: see RowIndex.
