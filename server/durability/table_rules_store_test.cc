@@ -61,7 +61,7 @@ class TableRulesStoreTest : public ShardStoreTest, public testing::WithParamInte
     ASSERT_THAT(shard.PushRows("job", ticket, /*messages_of_step=*/1, {view}), IsOk());
   }
 
-  // What a pull sees of each row, and the numbers of the status.
+  // The rows that a pull sees, and the numbers of the status.
   static std::pair<std::map<uint64_t, std::pair<uint32_t, std::vector<float>>>, std::string> Seen(
       ParameterShard& shard) {
     std::vector<uint64_t> ids(2000);

@@ -337,7 +337,7 @@ TABLE = [
     (r"ballast eval model\.safetensors ", flags_exist, "reads a model that the reader has moved"),
     (r"ballast (runs|checkpoint|plot|predict|eval)\b", run_on_run, ""),
     (r"ballast (doctor|version|help|completion)\b", run, ""),
-    (r"ballast table ", flags_exist, "needs a job with tables; //tests:table_export_test runs it"),
+    (r"ballast table ", flags_exist, "needs a job with tables; //tests:table_command_test runs it"),
     (r"ballast status \d", status, ""),
     (r"ballast status\b", run_on_run, ""),
     (r"ballast bench ", flags_exist, "takes minutes; //bench:bench_smoke_test runs the benchmarks"),
