@@ -322,13 +322,22 @@ TEST(RowsTest, ATableDeclaredTwiceDifferentlyIsRefused) {
   EXPECT_EQ((*second)->DeclareTables({SgdTable(kTable, "counts", kDim)}), absl::OkStatus());
 }
 
-// Workers of a synchronous job, each in its own thread; returns all rows afterwards.
-std::vector<float> TrainSynchronously(uint32_t servers, uint32_t workers) {
+struct TrainedRows {
+  std::vector<float> values;
+  // 0 for a row that does not exist.
+  std::vector<uint32_t> versions;
+
+  bool operator==(const TrainedRows&) const = default;
+};
+
+// Workers of a synchronous job, each in its own thread; returns all rows afterwards. `rules` may be empty.
+TrainedRows TrainSynchronously(uint32_t servers, uint32_t workers, const v1::TableSpec& rules = {}) {
   constexpr uint64_t kSteps = 12;
   constexpr size_t kRows = 500;
   const Cluster cluster(servers, workers);
   v1::TableSpec spec = SgdTable(kTable, "ids", kDim);
   spec.mutable_optimizer()->mutable_adam()->set_learning_rate(0.01f);
+  spec.MergeFrom(rules);
   const auto options = [&](uint32_t worker) {
     ClientOptions options = cluster.Options(worker);
     options.policy.mutable_sync()->set_deterministic(true);
@@ -361,16 +370,36 @@ std::vector<float> TrainSynchronously(uint32_t servers, uint32_t workers) {
   }
   for (std::thread& thread : threads) thread.join();
   const auto reader = JoinTables(options(0), {spec});
-  std::vector<float> values(kRows * kDim);
-  Done(reader->PullRows({{kTable, Numbers(kRows), absl::MakeSpan(values)}}, kSteps));
-  return values;
+  TrainedRows rows{std::vector<float>(kRows * kDim), std::vector<uint32_t>(kRows)};
+  const std::vector<uint64_t> ids = Numbers(kRows);
+  RowPull pull{kTable, ids, absl::MakeSpan(rows.values)};
+  pull.versions = absl::MakeSpan(rows.versions);
+  Done(reader->PullRows({pull}, kSteps));
+  return rows;
 }
 
 TEST(SynchronousRowsTest, HaveTheSameBitsOnAnyNumberOfServersAndInEachRun) {
-  const std::vector<float> want = TrainSynchronously(/*servers=*/1, /*workers=*/3);
+  const TrainedRows want = TrainSynchronously(/*servers=*/1, /*workers=*/3);
   EXPECT_EQ(TrainSynchronously(1, 3), want);
   EXPECT_EQ(TrainSynchronously(2, 3), want);
   EXPECT_EQ(TrainSynchronously(4, 3), want);
+}
+
+TEST(SynchronousRowsTest, TheSameOnesExistOnAnyNumberOfServers) {
+  v1::TableSpec rules;
+  rules.set_range_bits(6);
+  rules.mutable_admission()->set_min_uses(3);
+  rules.mutable_admission()->set_probability(0.8f);
+  rules.mutable_eviction()->set_ttl_steps(4);
+  rules.mutable_eviction()->set_max_rows(64 * 4);
+  rules.mutable_eviction()->set_half_life_steps(3);
+  const TrainedRows want = TrainSynchronously(/*servers=*/1, /*workers=*/3, rules);
+  const auto existing = std::count_if(want.versions.begin(), want.versions.end(), [](uint32_t v) { return v > 0; });
+  EXPECT_GT(existing, 50);
+  EXPECT_LT(existing, 64 * 4);
+  EXPECT_EQ(TrainSynchronously(1, 3, rules), want);
+  EXPECT_EQ(TrainSynchronously(2, 3, rules), want);
+  EXPECT_EQ(TrainSynchronously(4, 3, rules), want);
 }
 
 // Two workers of a job whose staleness is bounded, and two servers.
