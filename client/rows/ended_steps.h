@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <vector>
 
@@ -15,7 +16,9 @@ class EndedSteps {
  public:
   // The worker sends so many messages of a step.
   void Send(uint64_t step, uint32_t shard, uint32_t messages) {
-    if (messages > 0) At(shard).in_flight[step] += messages;
+    if (messages == 0) return;
+    At(shard).in_flight[step] += messages;
+    At(shard).first = std::min(At(shard).first, step);
   }
 
   // The worker sends the last message of the step.
@@ -30,7 +33,9 @@ class EndedSteps {
     if (messages != at.in_flight.end() && --messages->second == 0) at.in_flight.erase(messages);
     const uint64_t first_open = at.in_flight.empty() ? at.sent : at.in_flight.begin()->first;
     const uint64_t before = at.ended;
-    at.ended = std::max(at.ended, std::min(at.sent, first_open));
+    const uint64_t ended = std::min(at.sent, first_open);
+    // Steps before the first are not this worker's to report.
+    if (ended > at.first) at.ended = std::max(at.ended, ended);
     return at.ended > before;
   }
 
@@ -43,6 +48,8 @@ class EndedSteps {
     std::map<uint64_t, uint32_t> in_flight;
     // Steps whose last message was sent, and those of which all messages are acknowledged.
     uint64_t sent = 0, ended = 0;
+    // The earliest step of which a message was sent.
+    uint64_t first = std::numeric_limits<uint64_t>::max();
   };
 
   Shard& At(uint32_t shard) {

@@ -54,7 +54,7 @@ class FakeRows {
     return true;
   }
 
-  // Like Push. The values of missing rows are 0, or 0.5 for MISSING_INITIAL.
+  // Like Push. The values of missing rows are 0.5, or 0 for MISSING_ZERO.
   bool Pull(const v1::RowQuery& query, v1::Encoding encoding, v1::RowValues& values) {
     if (!dims_.contains(query.table_id())) return false;
     const std::optional<std::vector<uint64_t>> ids = ReadIds(query.table_id(), query.ids());
@@ -64,7 +64,7 @@ class FakeRows {
     for (size_t i = 0; i < ids->size(); ++i) {
       const auto row = tables_[query.table_id()].find((*ids)[i]);
       const bool present = row != tables_[query.table_id()].end();
-      const float missing = query.missing() == v1::RowQuery::MISSING_INITIAL ? 0.5f : 0;
+      const float missing = query.missing() == v1::RowQuery::MISSING_ZERO ? 0 : 0.5f;
       const std::vector<float> none(dims_[query.table_id()], missing);
       const std::vector<float>& from = present ? row->second.values : none;
       all.insert(all.end(), from.begin(), from.end());

@@ -10,6 +10,7 @@
 #include "absl/time/clock.h"
 #include "grpcpp/grpcpp.h"
 #include "gtest/gtest.h"
+#include "server/rpc/watch/row_watch_calls.h"
 
 namespace ballast {
 namespace {
@@ -55,7 +56,9 @@ class ParameterServiceTest : public ::testing::Test {
   const ServingGate serving_{true};
   Executor declarations_{1, 100}, changes_{1, 100};
   DataPlane data_plane_{0, &shard_, &access_, &serving_, &changes_, uint64_t{64} << 20};
-  ParameterServiceAdapter service_{0, &shard_, &data_plane_, &access_, &serving_, {&declarations_, &changes_}};
+  RowWatchCalls watches_{&shard_, {.serving = [] { return absl::OkStatus(); }, .executor = &changes_}};
+  ParameterServiceAdapter service_{
+      0, &shard_, &data_plane_, &access_, &serving_, &watches_, {&declarations_, &changes_}};
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<v1::ParameterService::Stub> stub_;
   grpc::ClientContext context_;

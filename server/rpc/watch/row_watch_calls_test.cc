@@ -68,9 +68,10 @@ class RowWatchCallsTest : public testing::Test {
   void PushRows(size_t count) {
     std::vector<uint64_t> ids(count);
     std::iota(ids.begin(), ids.end(), 0);
-    const std::string payload(count * kDim * sizeof(float), '\x3f');
+    const std::string values(count * kDim * sizeof(float), '\x3f');
+    const absl::string_view payload = values;
     const absl::string_view bytes(reinterpret_cast<const char*>(ids.data()), count * sizeof(uint64_t));
-    const RowGradientsView view{kTable, bytes, /*unordered=*/true, "", v1::ENCODING_FP32, {payload}};
+    const RowGradientsView view{kTable, bytes, /*unordered=*/true, "", v1::ENCODING_FP32, {&payload, 1}};
     const auto outcome = shard_.PushRows("job", PushTicket{0, 1, ++sequence_, 0, 1, {}}, 0, {&view, 1});
     EXPECT_TRUE(outcome.ok()) << outcome.status();
   }

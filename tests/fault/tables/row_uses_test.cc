@@ -24,7 +24,8 @@ TEST(RowUsesTest, RepeatFrequentRowsAndReachRareOnes) {
   std::map<uint64_t, int> uses;
   int all = 0;
   for (uint64_t number = 0; number < 64; ++number) {
-    for (const uint64_t id : draw.Uses({0, 0, number})[0]) {
+    const RowUses drawn = draw.Uses({0, 0, number});
+    for (const uint64_t id : drawn[0]) {
       ++uses[id];
       ++all;
     }
