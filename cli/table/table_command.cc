@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "cli/command/server_connection.h"
 #include "cli/launch/launch_security.h"
 #include "client/coordinator_link.h"
 #include "common/tensors/shard_map.h"
@@ -93,6 +94,15 @@ absl::StatusOr<v1::TableSpec> FindTable(const TableTarget& target, const std::st
                                           names.empty() ? "it has none" : absl::StrJoin(names, ", ")));
 }
 
+// Asks the server for the name of its job.
+absl::StatusOr<std::string> FindJob(const TableTarget& target) {
+  const std::unique_ptr<ServerConnection> server =
+      ServerConnection::Open(target.address, target.credentials, /*patient=*/false, target.job);
+  const absl::StatusOr<v1::GetStatusResponse> status = server->GetStatus(kConnectTimeout);
+  if (!status.ok()) return status.status();
+  return status->job();
+}
+
 }  // namespace
 
 const std::vector<FlagSpec>& TableFlags() { return Flags(); }
@@ -114,6 +124,9 @@ CommandResult TableCommand(absl::Span<const std::string> args, std::ostream& out
   if (!spec.ok())
     return Fail(err, spec.status(), absl::IsInvalidArgument(spec.status()) ? kExitBadInput : kExitFailure);
   target.spec = *std::move(spec);
+  absl::StatusOr<std::string> job = FindJob(target);
+  if (!job.ok()) return Fail(err, job.status(), kExitFailure);
+  target.job = *std::move(job);
   return subcommand->run(target, *arguments, out, err);
 }
 

@@ -22,7 +22,6 @@ struct TableTarget {
   // Address of the job's coordinator.
   std::string address;
   Credentials credentials;
-  // Empty: the servers' only job.
   std::string job;
   v1::TableSpec spec;
 };

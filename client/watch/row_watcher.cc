@@ -28,7 +28,7 @@ constexpr size_t kMaxPositions = size_t{1} << 16;
 // Errors that another call would have, too.
 bool IsFinal(const absl::Status& status) {
   return absl::IsInvalidArgument(status) || absl::IsUnauthenticated(status) || absl::IsPermissionDenied(status) ||
-         absl::IsUnimplemented(status);
+         absl::IsUnimplemented(status) || ReasonOf(status) == v1::ERROR_REASON_WRONG_JOB;
 }
 
 absl::Status Unreachable(absl::string_view message) {

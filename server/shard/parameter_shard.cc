@@ -247,10 +247,14 @@ absl::StatusOr<PulledRows> ParameterShard::PullRows(absl::string_view job, uint3
   return (*table)->Pull(order, missing);
 }
 
+absl::StatusOr<Table*> ParameterShard::FindForReader(absl::string_view job, uint32_t table_id) const {
+  const absl::Status status = job.empty() ? absl::OkStatus() : job_.CheckName(job);
+  return status.ok() ? tables_.Find(table_id) : status;
+}
+
 absl::StatusOr<Table::Inspected> ParameterShard::InspectRows(absl::string_view job, uint32_t table_id, uint32_t first,
                                                              uint32_t count, uint32_t top) const {
-  if (absl::Status status = job_.CheckName(job); !status.ok()) return status;
-  const absl::StatusOr<Table*> table = tables_.Find(table_id);
+  const absl::StatusOr<Table*> table = FindForReader(job, table_id);
   if (!table.ok()) return table.status();
   const uint32_t ranges = RangeCount((*table)->spec());
   if (count > 0 && first < ranges && count <= ranges - first) return (*table)->Inspect(first, count, top);
@@ -260,8 +264,7 @@ absl::StatusOr<Table::Inspected> ParameterShard::InspectRows(absl::string_view j
 }
 
 absl::StatusOr<WatchableTable> ParameterShard::Watchable(absl::string_view job, uint32_t table_id) const {
-  if (absl::Status status = job_.CheckName(job); !status.ok()) return status;
-  const absl::StatusOr<Table*> table = tables_.Find(table_id);
+  const absl::StatusOr<Table*> table = FindForReader(job, table_id);
   if (!table.ok()) return table.status();
   return (*table)->watchable();
 }

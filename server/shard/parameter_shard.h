@@ -222,6 +222,8 @@ class ParameterShard {
   ShardStatus status() const;
 
  private:
+  // Finds a table; an empty job means the only one.
+  absl::StatusOr<Table*> FindForReader(absl::string_view job, uint32_t table_id) const;
   struct Counts {
     std::atomic<uint64_t> pushes{0}, pulls{0}, duplicates{0}, dropped{0}, lost_updates{0};
     std::atomic<uint64_t> snapshots{0}, snapshot_failures{0};
