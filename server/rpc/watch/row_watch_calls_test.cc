@@ -108,7 +108,7 @@ class RowWatchCallsTest : public testing::Test {
 };
 
 TEST_F(RowWatchCallsTest, ACallerThatReadsNothingIsCancelled) {
-  options_.stall_timeout = absl::Milliseconds(100);
+  options_.stall_timeout = absl::Milliseconds(500);
   // More than a connection holds unread.
   PushRows(20'000);
   Serve();
