@@ -60,7 +60,7 @@ absl::Status TableFiles::WriteFileLocked() {
   const std::vector<EncodedTensorView> tensors = {
       {"ids", "I64", sizeof(int64_t), {rows}, ids},
       {"values", half ? "BF16" : "F32", half ? uint64_t{2} : uint64_t{4}, {rows, spec_.dim()}, values_}};
-  if (absl::Status status = WriteSafetensors(path, tensors, {{"table", spec_.name()}}); !status.ok()) return status;
+  if (absl::Status status = WriteEncodedTensors(path, tensors, {{"table", spec_.name()}}); !status.ok()) return status;
   ids_.clear();
   values_.clear();
   // The checksum is of the file as it was written, so that a copy of the folder can be checked.

@@ -215,11 +215,11 @@ absl::Status WriteSafetensors(const std::string& path, absl::Span<const TensorVi
                                   tensor.values.size() * sizeof(float));
     encoded.push_back({tensor.name, "F32", sizeof(float), tensor.shape, bytes});
   }
-  return WriteSafetensors(path, encoded, metadata);
+  return WriteEncodedTensors(path, encoded, metadata);
 }
 
-absl::Status WriteSafetensors(const std::string& path, absl::Span<const EncodedTensorView> tensors,
-                              const std::map<std::string, std::string>& metadata) {
+absl::Status WriteEncodedTensors(const std::string& path, absl::Span<const EncodedTensorView> tensors,
+                                 const std::map<std::string, std::string>& metadata) {
   const absl::StatusOr<std::string> header = EncodeHeader(tensors, metadata);
   if (!header.ok()) return InContext(header.status(), path);
   const uint64_t header_bytes = header->size();

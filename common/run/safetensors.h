@@ -52,8 +52,9 @@ struct Safetensors {
 absl::Status WriteSafetensors(const std::string& path, absl::Span<const TensorView> tensors,
                               const std::map<std::string, std::string>& metadata);
 
-absl::Status WriteSafetensors(const std::string& path, absl::Span<const EncodedTensorView> tensors,
-                              const std::map<std::string, std::string>& metadata);
+// The same, for elements of any type, as bytes.
+absl::Status WriteEncodedTensors(const std::string& path, absl::Span<const EncodedTensorView> tensors,
+                                 const std::map<std::string, std::string>& metadata);
 
 // Trusts nothing in the file: INVALID_ARGUMENT names the violation, UNIMPLEMENTED an element type that is not
 // float32. Never allocates more than a few times the file's size.
