@@ -151,7 +151,7 @@ TEST_F(TableBoundedTest, ClocksAndOpenStepsAreRestored) {
   for (uint64_t step = 0; step < 3; ++step) Push(0, step, {1}, 1);
   Push(1, 0, {1}, 1);
   Push(1, 1, {1}, 1, 1, /*messages_of_step=*/2);
-  ParameterShard other({.rank = 3, .max_state_bytes = 1 << 20}, &clock_);
+  ParameterShard other({.rank = 3, .max_state_bytes = 4 << 20}, &clock_);
   ASSERT_EQ(other.Restore(shard_.Capture([] {})), absl::OkStatus());
   const auto await = [&](uint64_t step) {
     absl::Status end = absl::UnknownError("still waits");

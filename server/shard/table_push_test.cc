@@ -20,7 +20,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr uint32_t kTable = 9;
-constexpr uint64_t kLimit = 1 << 20;
+constexpr uint64_t kLimit = 2 << 20;
 
 std::string IdBytes(const std::vector<uint64_t>& ids) {
   return std::string(reinterpret_cast<const char*>(ids.data()), ids.size() * sizeof(uint64_t));
@@ -224,6 +224,22 @@ TEST_F(TablePushTest, WithoutMemoryRowsThatExistGoOn) {
   EXPECT_THAT(std::string(refused.status().message()), HasSubstr("29990 of 30000 rows would begin"));
   EXPECT_EQ(shard_.status().tables[0].rows, 10) << "nothing of it is applied";
   EXPECT_EQ(Push({few, std::vector<float>(20, 1)}).applied, 10);
+}
+
+TEST_F(TablePushTest, ATableWhoseRangesDoNotFitIsRefused) {
+  OwnedTable table = LowerHalf();
+  table.spec.set_range_bits(16);
+  const absl::Status status = shard_.Declare({"job", AsyncPolicy(), 2, {}}, {}, {table}).status();
+  EXPECT_TRUE(status.ok()) << status;
+  OwnedTable large = table;
+  large.spec.set_id(kTable + 1);
+  large.spec.set_name("large");
+  large.spans[0].set_count(1 << 16);
+  const absl::Status refused = shard_.Declare({"job", AsyncPolicy(), 2, {}}, {}, {large}).status();
+  EXPECT_EQ(ReasonOf(refused), v1::ERROR_REASON_MEMORY_LIMIT) << refused;
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("table \"large\": its 65536 ranges take"));
+  large.spans[0].set_count(16);
+  EXPECT_TRUE(shard_.Declare({"job", AsyncPolicy(), 2, {}}, {}, {large}).ok()) << "the refusal holds no memory";
 }
 
 TEST_F(TablePushTest, ADifferentDeclarationIsRefused) {

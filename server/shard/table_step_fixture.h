@@ -79,7 +79,7 @@ class TableStepFixture : public testing::Test {
   }
 
   ManualClock clock_;
-  ParameterShard shard_{{.rank = 3, .max_state_bytes = 1 << 20}, &clock_};
+  ParameterShard shard_{{.rank = 3, .max_state_bytes = 4 << 20}, &clock_};
   uint64_t sequence_ = 0;
   std::vector<std::unique_ptr<std::optional<absl::Status>>> ends_;
 };

@@ -114,7 +114,7 @@ TEST_F(TableStepTest, ATableDeclaredAfterTrainingBeganBeginsAtItsFirstStep) {
   EXPECT_THAT(Pull({1}), ElementsAre(-2));
   // Schedules begin with the table.
   EXPECT_EQ(shard_.status().tables[0].clock, 1u);
-  ParameterShard other({.rank = 3, .max_state_bytes = 1 << 20}, &clock_);
+  ParameterShard other({.rank = 3, .max_state_bytes = 4 << 20}, &clock_);
   ASSERT_EQ(other.Restore(shard_.Capture([] {})), absl::OkStatus());
   EXPECT_TRUE(other.PushRows("job", {0, 1, 90, 101, 1}, 1, {}).ok());
   EXPECT_EQ(ReasonOf(other.PushRows("job", {0, 1, 91, 102, 1}, 1, {}).status()), v1::ERROR_REASON_STEP_TOO_EARLY);
@@ -157,7 +157,7 @@ TEST_F(TableStepTest, TheStateBetweenTwoMessagesOfAStepIsRestored) {
   Push(1, 0, {1, 2}, 3);
   Push(1, 1, {2, 3}, 5, /*examples=*/2);
   Push(0, 1, {1}, 7, 1, /*messages_of_step=*/2);
-  ParameterShard other({.rank = 3, .max_state_bytes = 1 << 20}, &clock_);
+  ParameterShard other({.rank = 3, .max_state_bytes = 4 << 20}, &clock_);
   ASSERT_EQ(other.Restore(shard_.Capture([] {})), absl::OkStatus());
   const auto finish = [&](ParameterShard& shard) {
     const std::string ids = IdBytes({3});

@@ -102,6 +102,10 @@ class SparseTable {
   // See TableRange.
   uint64_t free_places() const;
   uint64_t waiting() const;
+  // Bytes of that many ranges without rows.
+  static uint64_t BytesOfRanges(uint32_t ranges) {
+    return sizeof(SparseTable) + ranges * (sizeof(TableRange) + sizeof(std::unique_ptr<TableRange>));
+  }
   // Bytes of index, rows and ranges.
   uint64_t memory_bytes() const;
   const SparseTableOptions& options() const { return options_; }

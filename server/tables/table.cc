@@ -71,6 +71,21 @@ SparseTableOptions RowOptions(const OwnedTable& table, const RowOptimizer& optim
   return options;
 }
 
+// Reserves the memory of the table's ranges, which they take before they have rows.
+absl::StatusOr<ByteBudget::Reservation> RoomFor(const OwnedTable& table, ByteBudget& budget) {
+  const uint32_t ranges = table.spans[0].count();
+  const uint64_t bytes = SparseTable::BytesOfRanges(ranges);
+  // A budget of which nothing is in use would give out any number.
+  absl::StatusOr<ByteBudget::Reservation> room = budget.Reserve(bytes);
+  if (room.ok() && bytes <= budget.limit()) return room;
+  return WithReason(
+      v1::ERROR_REASON_MEMORY_LIMIT,
+      absl::FailedPreconditionError(absl::StrCat("table \"", table.spec.name(), "\": its ", ranges, " ranges take ",
+                                                 bytes, " bytes without rows, but of the memory limit of ",
+                                                 budget.limit(), " bytes ", budget.used(), " are in use")),
+      {{"tensor", table.spec.name()}});
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Table>> Table::Make(OwnedTable table, const Policy& policy, TableMemory* memory) {
@@ -81,17 +96,20 @@ absl::StatusOr<std::unique_ptr<Table>> Table::Make(OwnedTable table, const Polic
   if (!optimizer.ok()) return optimizer.status();
   absl::StatusOr<RowInitializer> initializer = RowInitializer::Make(spec.initializer(), spec.seed(), spec.name());
   if (!initializer.ok()) return initializer.status();
+  absl::StatusOr<ByteBudget::Reservation> room = RoomFor(table, memory->budget());
+  if (!room.ok()) return room.status();
   return std::unique_ptr<Table>(
-      new Table(std::move(table), *std::move(initializer), *std::move(optimizer), policy, memory));
+      new Table(std::move(table), *std::move(initializer), *std::move(optimizer), policy, memory, *std::move(room)));
 }
 
 Table::Table(OwnedTable owned, RowInitializer initializer, std::unique_ptr<RowOptimizer> optimizer,
-             const Policy& policy, TableMemory* memory)
+             const Policy& policy, TableMemory* memory, ByteBudget::Reservation room)
     : owned_(std::move(owned)),
       policy_(policy),
       initial_(std::move(initializer), owned_.spec.id()),
       optimizer_(std::move(optimizer)),
       memory_(memory),
+      room_(std::move(room)),
       rows_(&memory->arena(), RowOptions(owned_, *optimizer_)),
       ticks_(owned_.spec.eviction().ttl_seconds()) {
   absl::MutexLock lock(&mutex_);

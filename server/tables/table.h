@@ -67,8 +67,8 @@ class Table {
     std::optional<uint64_t> steps_ahead;
   };
 
-  // INVALID_ARGUMENT for a specification or spans that are not valid. `memory` outlives the table, whose rows it
-  // limits.
+  // INVALID_ARGUMENT for a specification or spans that are not valid, FAILED_PRECONDITION with reason MEMORY_LIMIT if
+  // not even the ranges fit without rows. `memory` outlives the table, which it limits.
   static absl::StatusOr<std::unique_ptr<Table>> Make(OwnedTable table, const Policy& policy, TableMemory* memory);
 
   const OwnedTable& owned() const { return owned_; }
@@ -234,7 +234,7 @@ class Table {
 
  private:
   Table(OwnedTable owned, RowInitializer initializer, std::unique_ptr<RowOptimizer> optimizer, const Policy& policy,
-        TableMemory* memory);
+        TableMemory* memory, ByteBudget::Reservation room);
   BatchOutcome ApplyRows(absl::Span<const uint64_t> hashes, const Turn& turn, BatchPush push);
   bool MayPullLocked(uint64_t step) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   std::vector<WaitList::Ticket> TakeReleasedLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -264,6 +264,8 @@ class Table {
   const Initial initial_;
   const std::unique_ptr<RowOptimizer> optimizer_;
   TableMemory* const memory_;
+  // The memory of the ranges themselves.
+  const ByteBudget::Reservation room_;
   SparseTable rows_;
 
   mutable absl::Mutex mutex_;

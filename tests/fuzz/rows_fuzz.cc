@@ -20,7 +20,7 @@ namespace {
 constexpr uint32_t kTable = 1;
 constexpr uint32_t kDim = 2;
 constexpr size_t kMaxTables = 16;
-constexpr uint64_t kStateBytes = uint64_t{1} << 20;
+constexpr uint64_t kStateBytes = uint64_t{2} << 20;
 
 uint64_t IdAt(absl::string_view ids, size_t at) {
   uint64_t id;

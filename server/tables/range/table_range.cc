@@ -431,10 +431,10 @@ float* TableRange::BeginLocked(const BatchPush& push, size_t at, float* expired,
 void TableRange::ReserveMissingLocked(absl::Span<const uint64_t> hashes, const RowTime& time, BatchOutcome& outcome) {
   if (index_.size() + hashes.size() <= index_.capacity()) return;
   const auto rows_after = [&] {
-    return index_.size() + std::count_if(hashes.begin(), hashes.end(), [this](uint64_t hash) {
-             mutex_.AssertHeld();
-             return index_.Find(hash) == RowIndex::kNoPlace;
-           });
+    mutex_.AssertHeld();
+    uint64_t rows = index_.size();
+    for (uint64_t hash : hashes) rows += index_.Find(hash) == RowIndex::kNoPlace;
+    return rows;
   };
   uint64_t rows = rows_after();
   if (rows <= index_.capacity()) return;
