@@ -11,7 +11,7 @@
 #include "cli/command/server_connection.h"
 #include "cli/launch/progress_display.h"
 #include "cli/report/run_catalog.h"
-#include "cli/status_target.h"
+#include "cli/target/run_target.h"
 #include "common/program/arguments.h"
 #include "common/rpc/credentials.h"
 #include "common/run/summary.h"
@@ -331,7 +331,7 @@ void ShowEnded(const RunInfo& run, bool json, std::ostream& out) {
 }
 
 // Asks the server, and prints what it says.
-CommandResult ShowServer(const StatusTarget& target, const std::string& job_name, bool json, std::ostream& out,
+CommandResult ShowServer(const RunTarget& target, const std::string& job_name, bool json, std::ostream& out,
                          std::ostream& err) {
   const absl::StatusOr<Credentials> credentials = Credentials::Load(target.security);
   if (!credentials.ok()) return Fail(err, credentials.status(), kExitBadInput);
@@ -341,7 +341,7 @@ CommandResult ShowServer(const StatusTarget& target, const std::string& job_name
   const std::unique_ptr<ServerConnection> server =
       ServerConnection::Open(target.address, *credentials, /*patient=*/false, job_name);
   const absl::StatusOr<v1::GetStatusResponse> shard = server->GetStatus(kTimeout);
-  if (!shard.ok()) return Fail(err, WithTokenHint(shard.status(), target), kExitFailure);
+  if (!shard.ok()) return Fail(err, WithTokenHint("status", shard.status(), target), kExitFailure);
   const absl::StatusOr<v1::GetProgressResponse> job = server->GetProgress(kTimeout);
   // Servers that do not host the coordinator return UNIMPLEMENTED.
   if (!job.ok() && !absl::IsUnimplemented(job.status())) return Fail(err, job.status(), kExitFailure);
@@ -373,7 +373,12 @@ CommandResult StatusCommand(absl::Span<const std::string> args, std::ostream& ou
     out << kUsage << DescribeFlags(Flags());
     return kExitSuccess;
   }
-  const absl::StatusOr<StatusTarget> target = FindStatusTarget(*arguments);
+  const std::vector<std::string>& words = arguments->positional();
+  if (words.size() > 1) {
+    const std::string got = absl::StrCat("status: got ", words.size(), " words, want one run directory or address, ");
+    return Fail(err, absl::InvalidArgumentError(got + "host:port; see --help"), kExitBadInput);
+  }
+  const absl::StatusOr<RunTarget> target = FindRunTarget("status", words.empty() ? "" : words[0], *arguments);
   if (!target.ok()) {
     return Fail(err, target.status(), absl::IsUnavailable(target.status()) ? kExitTemporary : kExitBadInput);
   }

@@ -157,7 +157,7 @@ class AccessTest : public ::testing::Test {
     options.security.token_file = folder_.Write("tokens", tokens);
     if (tls) options.security.tls = folder_.Issue("server", {"127.0.0.1"});
     options.workers = 1;
-    options.max_state_bytes = 1 << 20;
+    options.max_state_bytes = 4 << 20;
     // A member that sends no heartbeat is not lost.
     options.member_ttl = absl::Hours(1);
     server_ = StartServer(std::move(options));

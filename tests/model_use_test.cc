@@ -2,7 +2,7 @@
 // What one does with a trained model, by the real programs: predict, evaluate, and train on from its weights.
 #include "absl/strings/match.h"
 #include "absl/strings/str_split.h"
-#include "cli/checkpoint/checkpoint_command.h"
+#include "common/storage/checkpoint_folder.h"
 #include "gmock/gmock.h"
 #include "tests/testing/job_test.h"
 

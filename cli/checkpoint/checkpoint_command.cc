@@ -15,11 +15,17 @@
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "ballast/internal/v1/coordinator_state.pb.h"
+#include "cli/command/checkpoint_request.h"
 #include "cli/command/command.h"
+#include "cli/command/server_connection.h"
+#include "cli/target/run_target.h"
 #include "common/program/arguments.h"
+#include "common/rpc/credentials.h"
 #include "common/run/safetensors.h"
+#include "common/status/error_reason.h"
 #include "common/storage/checkpoint_chain.h"
 #include "common/storage/checkpoint_folder.h"
 #include "common/storage/coordinator_log.h"
@@ -36,36 +42,37 @@ namespace {
 constexpr char kUsage[] =
     "usage: ballast checkpoint list DIR [--json]\n"
     "       ballast checkpoint verify DIR [--json]\n"
-    "       ballast checkpoint export DIR FILE [--json]\n\n"
-    "Lists, checks and exports the checkpoints and logs from which a job resumes. DIR is a run directory, a\n"
+    "       ballast checkpoint export DIR FILE [--json]\n"
+    "       ballast checkpoint save RUN_DIR|ADDRESS [flags]\n\n"
+    "Lists, checks, exports and takes the checkpoints from which a job resumes. DIR is a run directory, a\n"
     "checkpoint directory, a checkpoint's manifest or, for verify, a server's --state_dir.\n"
     "list shows the complete checkpoints. verify reads and checks all files that each checkpoint needs, the logs and\n"
     "snapshots in each server's state directory, and the coordinator's log; it changes nothing, and exits with 1 if a\n"
     "file is damaged or missing. While a server runs, its newest file may be incomplete. export writes the newest\n"
-    "checkpoint's weights in safetensors format.\n\n";
+    "checkpoint's weights in safetensors format.\n"
+    "save asks the coordinator of a running job, at the ADDRESS (host:port) of its server 0, for a checkpoint now, "
+    "and\n"
+    "waits for it. Workers finish the data that they hold first. Programs that bring their own data are not held:\n"
+    "pause them between two steps, or the checkpoint may have a step on one server that it lacks on another.\n\n";
+
+constexpr absl::Duration kConnectTimeout = absl::Seconds(5);
+constexpr absl::Duration kSaveTimeout = absl::Seconds(90);
 
 const std::vector<FlagSpec>& Flags() {
-  static const auto* flags = new std::vector<FlagSpec>{
-      {"json", "", "Print only one JSON object to standard output."},
-  };
+  static const auto* flags = new std::vector<FlagSpec>([] {
+    std::vector<FlagSpec> all = {
+        {"json", "", "Print only one JSON object to standard output."},
+        {"job", "NAME", "save: fail if the server holds a job with another name."},
+        {"run", "DIR", "save: run directory of the launch that the server at ADDRESS belongs to."}};
+    all.insert(all.end(), SecurityFlags().begin(), SecurityFlags().end());
+    return all;
+  }());
   return *flags;
 }
 
 bool IsFolder(const std::string& path) {
   struct stat status;
   return stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
-}
-
-absl::StatusOr<std::vector<std::string>> FindManifests(const std::string& where) {
-  if (!IsFolder(where)) return std::vector<std::string>{where};
-  const std::string inner = where + "/checkpoints";
-  const CheckpointFolder folder(PosixFileSystem(), IsFolder(inner) ? inner : where);
-  const absl::StatusOr<std::vector<CheckpointFolder::Entry>> entries = folder.List();
-  if (!entries.ok()) return entries.status();
-  std::vector<std::string> manifests;
-  for (const CheckpointFolder::Entry& entry : *entries) manifests.push_back(entry.manifest_path);
-  if (manifests.empty()) return absl::NotFoundError(absl::StrCat(folder.path(), ": contains no checkpoint"));
-  return manifests;
 }
 
 // Returns the state directories in a run directory; includes `where` itself if it is a state directory.
@@ -331,13 +338,40 @@ CommandResult VerifyAll(absl::Span<const std::string> manifests, absl::Span<cons
   return Fail(err, findings.status(), kExitFailure);
 }
 
-}  // namespace
-
-absl::StatusOr<std::string> FindManifest(const std::string& where) {
-  absl::StatusOr<std::vector<std::string>> manifests = FindManifests(where);
-  if (!manifests.ok()) return manifests.status();
-  return std::move(manifests->back());
+CommandResult Save(const std::string& where, const Arguments& arguments, std::ostream& out, std::ostream& err) {
+  const absl::StatusOr<RunTarget> target = FindRunningTarget("checkpoint", where, arguments, RunAccess::kAdmin);
+  if (!target.ok()) {
+    return Fail(err, target.status(), absl::IsUnavailable(target.status()) ? kExitTemporary : kExitBadInput);
+  }
+  const absl::StatusOr<Credentials> credentials = Credentials::Load(target->security);
+  if (!credentials.ok()) return Fail(err, credentials.status(), kExitBadInput);
+  if (absl::Status status = credentials->CheckTarget(target->address); !status.ok()) {
+    return Fail(err, status, kExitBadInput);
+  }
+  const std::unique_ptr<ServerConnection> server =
+      ServerConnection::Open(target->address, *credentials, /*patient=*/true, arguments.Get("job", ""));
+  // Fails soon if nobody answers; a server that is only busy later gets more time.
+  const absl::StatusOr<v1::GetProgressResponse> answers = server->GetProgress(kConnectTimeout);
+  if (!answers.ok()) return Fail(err, WithTokenHint("checkpoint", answers.status(), *target), kExitFailure);
+  const absl::StatusOr<v1::SaveCheckpointResponse> saved =
+      RequestCheckpoint(*server, /*stop=*/false, kSaveTimeout, [](absl::Duration pause) {
+        absl::SleepFor(pause);
+        return true;
+      });
+  if (!saved.ok()) {
+    const std::string why = absl::StrCat("no checkpoint was saved: ", saved.status().message());
+    return Fail(err, WithTokenHint("checkpoint", WithMessage(saved.status(), why), *target), kExitFailure);
+  }
+  if (arguments.Has("json")) {
+    out << nlohmann::json{{"id", saved->id()}, {"step", saved->step()}, {"epoch", saved->epoch()}}.dump() << std::endl;
+  } else {
+    out << "checkpoint " << saved->id() << " saved"
+        << (saved->step() > 0 ? absl::StrCat(" at step ", saved->step(), ", epoch ", saved->epoch()) : "") << "\n";
+  }
+  return kExitSuccess;
 }
+
+}  // namespace
 
 const std::vector<FlagSpec>& CheckpointFlags() { return Flags(); }
 
@@ -351,14 +385,16 @@ CommandResult CheckpointCommand(absl::Span<const std::string> args, std::ostream
   const std::vector<std::string>& words = arguments->positional();
   const std::string verb = words.empty() ? "" : words[0];
   const size_t wanted = verb == "export" ? 3 : 2;
-  if ((verb != "list" && verb != "verify" && verb != "export") || words.size() != wanted) {
+  const bool known = verb == "list" || verb == "verify" || verb == "export" || verb == "save";
+  if (!known || words.size() != wanted) {
     return Fail(err,
                 absl::InvalidArgumentError(absl::StrCat(
                     "checkpoint: got ",
                     words.empty() ? "nothing" : absl::StrCat("\"", verb, "\" and ", words.size() - 1, " words"),
-                    ", want list DIR, verify DIR or export DIR FILE; see --help")),
+                    ", want list DIR, verify DIR, export DIR FILE or save RUN_DIR|ADDRESS; see --help")),
                 kExitBadInput);
   }
+  if (verb == "save") return Save(words[1], *arguments, out, err);
   absl::StatusOr<std::vector<std::string>> manifests = FindManifests(words[1]);
   const bool json = arguments->Has("json");
   if (verb == "verify") {

@@ -43,10 +43,8 @@ class GrpcServerConnection : public ServerConnection {
                 [&](grpc::ClientContext* context) { return coordinator_->Leave(context, request, &response); });
   }
 
-  absl::StatusOr<v1::SaveCheckpointResponse> SaveCheckpoint(uint64_t id, absl::Duration timeout) override {
-    v1::SaveCheckpointRequest request;
-    request.set_id(id);
-    request.set_stop(true);
+  absl::StatusOr<v1::SaveCheckpointResponse> SaveCheckpoint(v1::SaveCheckpointRequest request,
+                                                            absl::Duration timeout) override {
     request.set_job(job_);
     v1::SaveCheckpointResponse response;
     absl::Status status = Call(timeout, [&](grpc::ClientContext* context) {

@@ -21,9 +21,9 @@ class ProgressSource {
   virtual absl::StatusOr<v1::GetProgressResponse> GetProgress(absl::Duration timeout) = 0;
   // Reports that a member's process has ended, so that the job need not wait for a timeout to detect it.
   virtual absl::Status ReportEnd(const v1::Member& member, const std::string& how, absl::Duration timeout) = 0;
-  // Starts a checkpoint before the job is stopped, or returns the state of that one; see
-  // CoordinatorService.SaveCheckpoint.
-  virtual absl::StatusOr<v1::SaveCheckpointResponse> SaveCheckpoint(uint64_t id, absl::Duration timeout) = 0;
+  // Starts a checkpoint, or returns the state of one; see CoordinatorService.SaveCheckpoint. The source names the job.
+  virtual absl::StatusOr<v1::SaveCheckpointResponse> SaveCheckpoint(v1::SaveCheckpointRequest request,
+                                                                    absl::Duration timeout) = 0;
 };
 
 // A connection to one running server; hides gRPC. Each error names the address and how long the call waited.

@@ -142,8 +142,9 @@ class LaunchProgress : public ProgressSource {
     return server_->ReportEnd(member, how, timeout);
   }
 
-  absl::StatusOr<v1::SaveCheckpointResponse> SaveCheckpoint(uint64_t id, absl::Duration timeout) override {
-    return server_->SaveCheckpoint(id, timeout);
+  absl::StatusOr<v1::SaveCheckpointResponse> SaveCheckpoint(v1::SaveCheckpointRequest request,
+                                                            absl::Duration timeout) override {
+    return server_->SaveCheckpoint(std::move(request), timeout);
   }
 
  private:

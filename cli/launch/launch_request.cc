@@ -14,7 +14,6 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
-#include "cli/checkpoint/checkpoint_command.h"
 #include "cli/command/command.h"
 #include "cli/launch/chaos.h"
 #include "cli/launch/placement.h"

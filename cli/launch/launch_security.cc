@@ -47,9 +47,9 @@ absl::Status LaunchSecurity::RenewIfDue(absl::Time now) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<SecurityOptions> LaunchSecurity::OfReader(const std::string& run_dir) {
+absl::StatusOr<SecurityOptions> LaunchSecurity::OfClient(const std::string& run_dir, bool admin) {
   const std::string path = FolderOf(run_dir);
-  if (access(path.c_str(), F_OK) == 0) return KeyFolder::ReaderOptions(path);
+  if (access(path.c_str(), F_OK) == 0) return admin ? KeyFolder::AdminOptions(path) : KeyFolder::ReaderOptions(path);
   return absl::NotFoundError(
       absl::StrCat("--run ", run_dir, ": has no directory \"security\": the launch has ended or runs with --insecure"));
 }

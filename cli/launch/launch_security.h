@@ -29,14 +29,16 @@ class LaunchSecurity {
 
   const KeyFolder& keys() const { return keys_; }
 
-  // Returns the options with which a reader, such as `ballast status`, connects to the servers of a running launch.
-  // NOT_FOUND if the launch has ended or runs with --insecure.
-  static absl::StatusOr<SecurityOptions> OfReader(const std::string& run_dir);
+  // Returns the options with which a reader, such as `ballast status`, or an administrator connects to the servers of a
+  // running launch. NOT_FOUND if the launch has ended or runs with --insecure.
+  static absl::StatusOr<SecurityOptions> OfReader(const std::string& run_dir) { return OfClient(run_dir, false); }
+  static absl::StatusOr<SecurityOptions> OfAdmin(const std::string& run_dir) { return OfClient(run_dir, true); }
 
   // Replaces the certificates if kRenewal has passed; a failed renewal can be retried.
   absl::Status RenewIfDue(absl::Time now);
 
  private:
+  static absl::StatusOr<SecurityOptions> OfClient(const std::string& run_dir, bool admin);
   LaunchSecurity(std::string path, KeyFolder keys, absl::Time now)
       : path_(std::move(path)), keys_(std::move(keys)), renewed_(now) {}
 

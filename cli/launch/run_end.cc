@@ -5,12 +5,10 @@
 #include <limits>
 #include <set>
 #include <system_error>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
-#include "common/rpc/member_loop.h"
+#include "cli/command/checkpoint_request.h"
 #include "common/storage/checkpoint_folder.h"
 #include "common/storage/file_system.h"
 
@@ -18,36 +16,16 @@ namespace ballast {
 namespace {
 
 constexpr absl::Duration kTimeout = absl::Seconds(90);
-constexpr absl::Duration kCallTimeout = absl::Milliseconds(300);
-// Pause between two calls.
-constexpr absl::Duration kPause = absl::Milliseconds(50);
 
 }  // namespace
 
 std::string SaveCheckpoint(ProgressSource& source, absl::FunctionRef<bool(absl::Duration)> wait) {
-  const absl::Time deadline = absl::Now() + kTimeout;
-  v1::SaveCheckpointResponse checkpoint;
-  while (true) {
-    absl::StatusOr<v1::SaveCheckpointResponse> response = source.SaveCheckpoint(checkpoint.id(), kCallTimeout);
-    std::string failure;
-    bool final = false;
-    if (response.ok()) {
-      checkpoint = *std::move(response);
-      final = !checkpoint.pending();
-      failure = final ? checkpoint.failure()
-                      : absl::StrCat("timed out after ", absl::FormatDuration(kTimeout), " waiting for ",
-                                     checkpoint.waiting_for());
-    } else {
-      final = !IsUnresponsive(response.status());
-      failure = std::string(response.status().message());
-    }
-    if (final && failure.empty()) {
-      return absl::StrCat("checkpoint ", checkpoint.id(), " saved at step ", checkpoint.step(), ", epoch ",
-                          checkpoint.epoch());
-    }
-    if (final || absl::Now() >= deadline) return absl::StrCat("no checkpoint was saved: ", failure);
-    if (!wait(kPause)) return "";
+  const absl::StatusOr<v1::SaveCheckpointResponse> saved = RequestCheckpoint(source, /*stop=*/true, kTimeout, wait);
+  if (saved.ok()) {
+    return absl::StrCat("checkpoint ", saved->id(), " saved at step ", saved->step(), ", epoch ", saved->epoch());
   }
+  if (absl::IsCancelled(saved.status())) return "";
+  return absl::StrCat("no checkpoint was saved: ", saved.status().message());
 }
 
 void RemovePartialFiles(const std::string& run_dir, absl::Span<const uint64_t> processes, uint32_t keep_checkpoints) {

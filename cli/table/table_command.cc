@@ -8,7 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "cli/command/server_connection.h"
-#include "cli/launch/launch_security.h"
+#include "cli/target/run_target.h"
 #include "client/coordinator_link.h"
 #include "common/tensors/shard_map.h"
 
@@ -44,11 +44,11 @@ std::string Usage() {
   std::string usage;
   for (const TableSubcommand& one : kSubcommands) {
     absl::StrAppend(&usage, usage.empty() ? "usage: " : "       ", "ballast table ", one.name,
-                    " ADDRESS TABLE [flags]\n");
+                    " ADDRESS|RUN_DIR TABLE [flags]\n");
   }
   absl::StrAppend(&usage,
                   "\nReads a sparse table of a running job. ADDRESS (host:port) is that of its server 0, which "
-                  "runs the\ncoordinator; TABLE is the table's name.\n");
+                  "runs the\ncoordinator; RUN_DIR is the directory of a launch; TABLE is the table's name.\n");
   for (const TableSubcommand& one : kSubcommands) absl::StrAppendFormat(&usage, "  %-9s %s\n", one.name, one.summary);
   absl::StrAppend(&usage,
                   "\nexport writes the rows that exist, in any order, in files of ids (I64, the same 64 bits) and "
@@ -69,14 +69,7 @@ absl::Status WantedWords(const std::vector<std::string>& words) {
   for (const TableSubcommand& one : kSubcommands) names.emplace_back(one.name);
   return absl::InvalidArgumentError(
       absl::StrCat("table: got ", words.empty() ? "nothing" : absl::StrCat("\"", absl::StrJoin(words, " "), "\""),
-                   ", want ", absl::StrJoin(names, "|"), " ADDRESS TABLE; see --help"));
-}
-
-absl::StatusOr<Credentials> ReadCredentials(const Arguments& arguments) {
-  absl::StatusOr<SecurityOptions> security =
-      arguments.Has("run") ? LaunchSecurity::OfReader(arguments.Get("run", "")) : ReadSecurity(arguments);
-  if (!security.ok()) return security.status();
-  return Credentials::Load(*security);
+                   ", want ", absl::StrJoin(names, "|"), " ADDRESS|RUN_DIR TABLE; see --help"));
 }
 
 // Asks the coordinator for the table's spec.
@@ -117,12 +110,21 @@ CommandResult TableCommand(absl::Span<const std::string> args, std::ostream& out
   const std::vector<std::string>& words = arguments->positional();
   const TableSubcommand* const subcommand = words.size() == 3 ? Find(words[0]) : nullptr;
   if (subcommand == nullptr) return Fail(err, WantedWords(words), kExitBadInput);
-  absl::StatusOr<Credentials> credentials = ReadCredentials(*arguments);
+  const absl::StatusOr<RunTarget> servers = FindRunningTarget("table", words[1], *arguments);
+  if (!servers.ok()) {
+    return Fail(err, servers.status(), absl::IsUnavailable(servers.status()) ? kExitTemporary : kExitBadInput);
+  }
+  absl::StatusOr<Credentials> credentials = Credentials::Load(servers->security);
   if (!credentials.ok()) return Fail(err, credentials.status(), kExitBadInput);
-  TableTarget target{words[1], *std::move(credentials), arguments->Get("job", ""), {}};
+  if (absl::Status status = credentials->CheckTarget(servers->address); !status.ok()) {
+    return Fail(err, status, kExitBadInput);
+  }
+  TableTarget target{servers->address, *std::move(credentials), arguments->Get("job", ""), {}};
   absl::StatusOr<v1::TableSpec> spec = FindTable(target, words[2]);
-  if (!spec.ok())
-    return Fail(err, spec.status(), absl::IsInvalidArgument(spec.status()) ? kExitBadInput : kExitFailure);
+  if (!spec.ok()) {
+    const int exit_status = absl::IsInvalidArgument(spec.status()) ? kExitBadInput : kExitFailure;
+    return Fail(err, WithTokenHint("table", spec.status(), *servers), exit_status);
+  }
   target.spec = *std::move(spec);
   absl::StatusOr<std::string> job = FindJob(target);
   if (!job.ok()) return Fail(err, job.status(), kExitFailure);

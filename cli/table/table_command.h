@@ -13,11 +13,11 @@
 
 namespace ballast {
 
-// `ballast table SUBCOMMAND ADDRESS TABLE`, and its flags.
+// `ballast table SUBCOMMAND ADDRESS|RUN_DIR TABLE`, and its flags.
 RunCommand TableCommand;
 FlagTable TableFlags;
 
-// The servers and the table that a command line names: SUBCOMMAND ADDRESS TABLE.
+// The servers and the table that a command line names.
 struct TableTarget {
   // Address of the job's coordinator.
   std::string address;

@@ -109,13 +109,13 @@ std::vector<std::string> KeyFolder::ReaderFlags() const {
           "--tls-ca",   PathOf(kAuthority),         "--token-file", PathOf(kReaderToken)};
 }
 
-SecurityOptions KeyFolder::AdminOptions() const {
-  return {{PathOf(kClientCertificate), PathOf(kClientKey), PathOf(kAuthority)}, PathOf(kAdminToken)};
+SecurityOptions KeyFolder::ClientOptions(const std::string& path, const char* token) {
+  const auto file = [&](const char* name) { return absl::StrCat(path, "/", name); };
+  return {{file(kClientCertificate), file(kClientKey), file(kAuthority)}, file(token)};
 }
 
-SecurityOptions KeyFolder::ReaderOptions(const std::string& path) {
-  const auto file = [&](const char* name) { return absl::StrCat(path, "/", name); };
-  return {{file(kClientCertificate), file(kClientKey), file(kAuthority)}, file(kReaderToken)};
-}
+SecurityOptions KeyFolder::AdminOptions(const std::string& path) { return ClientOptions(path, kAdminToken); }
+
+SecurityOptions KeyFolder::ReaderOptions(const std::string& path) { return ClientOptions(path, kReaderToken); }
 
 }  // namespace ballast

@@ -42,12 +42,14 @@ class KeyFolder {
   std::vector<std::string> ReaderFlags() const;
 
   // Options for a client that acts on behalf of the job's processes.
-  SecurityOptions AdminOptions() const;
+  SecurityOptions AdminOptions() const { return AdminOptions(path_); }
 
-  // Options for a read-only client, from an existing directory.
+  // The same, and options for a read-only client, from an existing directory.
+  static SecurityOptions AdminOptions(const std::string& path);
   static SecurityOptions ReaderOptions(const std::string& path);
 
  private:
+  static SecurityOptions ClientOptions(const std::string& path, const char* token);
   KeyFolder(std::string path, Options options, CertificateAuthority authority)
       : path_(std::move(path)), options_(std::move(options)), authority_(std::move(authority)) {}
 

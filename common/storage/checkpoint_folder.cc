@@ -6,9 +6,11 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <set>
+#include <system_error>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
@@ -175,6 +177,28 @@ absl::StatusOr<internal::v1::CheckpointManifest> ReadManifest(const std::string&
     return absl::DataLossError(absl::StrCat(path, ": got ", (*reader)->size(), " bytes, want ", (*reader)->end()));
   }
   return manifest;
+}
+
+absl::StatusOr<std::vector<std::string>> FindManifests(const std::string& where) {
+  const auto is_folder = [](const std::string& path) {
+    std::error_code ignored;
+    return std::filesystem::is_directory(path, ignored);
+  };
+  if (!is_folder(where)) return std::vector<std::string>{where};
+  const std::string inner = where + "/checkpoints";
+  const CheckpointFolder folder(PosixFileSystem(), is_folder(inner) ? inner : where);
+  const absl::StatusOr<std::vector<CheckpointFolder::Entry>> entries = folder.List();
+  if (!entries.ok()) return entries.status();
+  std::vector<std::string> manifests;
+  for (const CheckpointFolder::Entry& entry : *entries) manifests.push_back(entry.manifest_path);
+  if (manifests.empty()) return absl::NotFoundError(absl::StrCat(folder.path(), ": contains no checkpoint"));
+  return manifests;
+}
+
+absl::StatusOr<std::string> FindManifest(const std::string& where) {
+  absl::StatusOr<std::vector<std::string>> manifests = FindManifests(where);
+  if (!manifests.ok()) return manifests.status();
+  return std::move(manifests->back());
 }
 
 std::string CheckpointFilePath(const std::string& manifest_path, const internal::v1::CheckpointManifest::File& file) {

@@ -63,6 +63,12 @@ class CheckpointFolder {
 // Reads a manifest. NOT_FOUND if missing, DATA_LOSS if damaged, FAILED_PRECONDITION for a newer format.
 absl::StatusOr<internal::v1::CheckpointManifest> ReadManifest(const std::string& path);
 
+// Returns the paths of the manifests in `where`, ascending: a run directory, a checkpoint directory, or a manifest
+// itself. NOT_FOUND if a directory contains no checkpoint; any other path is returned unchecked.
+absl::StatusOr<std::vector<std::string>> FindManifests(const std::string& where);
+// Returns that of the newest checkpoint.
+absl::StatusOr<std::string> FindManifest(const std::string& where);
+
 // Returns the path of a shard's file: the file's name in the manifest's directory.
 std::string CheckpointFilePath(const std::string& manifest_path, const internal::v1::CheckpointManifest::File& file);
 

@@ -91,12 +91,18 @@ void CheckpointPlan::End(absl::Time now) {
 
 std::string CheckpointControl::Obstacle() const {
   if (status_.failed()) return absl::StrCat("the job has failed: ", status_.reason());
-  if (status_.gathering()) return "the job has not begun";
-  if (!workers_.leases_data()) return "the workers bring their own data";
-  if (!TakesCheckpoints(workers_.durability())) return "the job has durability none";
+  const bool programs = !workers_.leases_data();
+  // Programs need not join.
+  if (status_.gathering() && !(programs && servers_.placed())) return "the job has not begun";
+  if (!programs && !TakesCheckpoints(workers_.durability())) return "the job has durability none";
   if (!options_.first_checkpoint.has_value()) return "server 0 has no --checkpoint_dir";
   // The shards would save an empty checkpoint, which a resume would take for the newest.
+  if (programs) return servers_.placed() ? "" : "no program has placed a tensor or table yet";
   return workers_.model_declared() ? "" : "no worker has declared the model yet";
+}
+
+absl::Duration CheckpointControl::Interval() const {
+  return workers_.leases_data() ? CheckpointInterval(workers_.durability()) : absl::InfiniteDuration();
 }
 
 void CheckpointControl::Update(absl::Time now) {
@@ -106,9 +112,7 @@ void CheckpointControl::Update(absl::Time now) {
     return plan_->End(now);
   }
   if (!plan_.has_value()) {
-    plan_.emplace(CheckpointPlan::Options{CheckpointInterval(workers_.durability()), options_.servers,
-                                          *options_.first_checkpoint},
-                  now);
+    plan_.emplace(CheckpointPlan::Options{Interval(), options_.servers, *options_.first_checkpoint}, now);
   }
   if (status_.finished() && final_id_ == 0) final_id_ = plan_->Request();
   if (held_until_ <= now) Release();
@@ -117,7 +121,7 @@ void CheckpointControl::Update(absl::Time now) {
 void CheckpointControl::Release() {
   stop_id_ = 0;
   held_until_ = absl::InfiniteFuture();
-  workers_.leases().Release();
+  workers_.ReleaseData();
   status_.Release();
 }
 
@@ -137,24 +141,22 @@ internal::v1::CheckpointManifest CheckpointControl::MakeManifest(absl::Time now)
   for (const auto& worker : manifest.progress().workers()) {
     current_.set_step(std::max(current_.step(), worker.lease_steps()));
   }
-  current_.set_epoch(std::max(1u, workers_.leases().EpochsBegun()));
+  current_.set_epoch(workers_.epochs_begun());
   return manifest;
 }
 
 void CheckpointControl::End(const std::string& failure, absl::Time now) {
   if (!failure.empty()) {
-    const bool next = status_.running() && stop_id_ != plan_->id();
+    const bool next = status_.running() && stop_id_ != plan_->id() && workers_.leases_data();
     status_.Note(absl::StrCat("checkpoint ", plan_->id(), " was abandoned: ", failure,
-                              next ? absl::StrCat("; the next one is due in ",
-                                                  absl::FormatDuration(CheckpointInterval(workers_.durability())))
-                                   : ""));
+                              next ? absl::StrCat("; the next one is due in ", absl::FormatDuration(Interval())) : ""));
     current_.Clear();
     current_.set_id(plan_->id());
     current_.set_failure(failure);
     Release();
   } else if (plan_->requested(plan_->id())) {
-    status_.Note(
-        absl::StrCat("checkpoint ", current_.id(), " saved at step ", current_.step(), ", epoch ", current_.epoch()));
+    const std::string position = absl::StrCat(" at step ", current_.step(), ", epoch ", current_.epoch());
+    status_.Note(absl::StrCat("checkpoint ", current_.id(), " saved", workers_.leases_data() ? position : ""));
   }
   last_ = current_;
   plan_->End(now);
@@ -184,8 +186,8 @@ CheckpointControl::Order CheckpointControl::OnHeartbeat(uint32_t server, const v
   const bool stopped = held_until_ != absl::InfiniteFuture();
   if (!stopped) plan_->OnHeartbeat(server, now);
   if (plan_->phase() == CheckpointPlan::Phase::kDraining) {
-    if (!held) workers_.leases().Hold();
-    if (workers_.leases().AtRest()) {
+    if (!held) workers_.HoldData();
+    if (workers_.at_rest()) {
       plan_->Capture(MakeManifest(now), now);
     } else if (!members_.AnyJoined(MemberRole::kWorker)) {
       End("no worker is left to finish the data that was begun", now);
@@ -196,7 +198,7 @@ CheckpointControl::Order CheckpointControl::OnHeartbeat(uint32_t server, const v
     if (plan_->id() == stop_id_) {
       held_until_ = now + kMaxHeld;
     } else {
-      workers_.leases().Release();
+      workers_.ReleaseData();
       status_.Release();
     }
   }
@@ -207,6 +209,9 @@ v1::SaveCheckpointResponse CheckpointControl::Save(const v1::SaveCheckpointReque
   v1::SaveCheckpointResponse response;
   std::string obstacle = Obstacle();
   if (request.unless_outlived() && OutlivesAServer(workers_.durability())) obstacle = "the job outlives its servers";
+  if (request.unless_outlived() && obstacle.empty() && !workers_.leases_data()) {
+    obstacle = "the job's programs may be amid a step; ballast checkpoint save takes one";
+  }
   if (!obstacle.empty()) {
     response.set_failure(obstacle);
     return response;

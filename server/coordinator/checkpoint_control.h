@@ -102,7 +102,8 @@ class CheckpointPlan {
 };
 
 // Decides when a job takes checkpoints, which are taken between leases of data with the help of every server: at an
-// interval, on request, and once at the end of the job. Owns their plan and the outcome of the last one.
+// interval, on request, and once at the end of the job. Owns their plan and the outcome of the last one. Programs that
+// bring their own data know when they are between two steps: there is no interval, and nothing holds them.
 // Invariant: data is held back only while a checkpoint needs that, and for kMaxHeld after one that precedes a stop.
 // Deliberately does not know what an event means to the job. Thread safety: none; the coordinator guards it.
 class CheckpointControl {
@@ -133,6 +134,7 @@ class CheckpointControl {
   void RetryCommit() { committing_ = false; }
 
  private:
+  absl::Duration Interval() const;
   // Returns why the job takes no checkpoint now; empty if it does.
   std::string Obstacle() const;
   // Hands out data again.

@@ -5,12 +5,14 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
 #include "server/coordinator/testing/job_fixture.h"
 
 namespace ballast {
 namespace {
 
 using internal::v1::CheckpointManifest;
+using ::testing::HasSubstr;
 
 class JobCheckpointTest : public JobControlTest {
  protected:
@@ -237,6 +239,53 @@ TEST_F(JobCheckpointTest, TheReasonWhyThereIsNoneIsTold) {
   EXPECT_EQ(Save(2).failure(), "no worker is left to finish the data that was begun");
 }
 
+// They know when they are between two steps.
+TEST_F(JobCheckpointTest, ProgramsTakeOneOnRequestAndAtTheEnd) {
+  v1::Job job;
+  job.set_name("job");
+  control_.emplace(Options(), now_);
+  server_ = *JoinServer(0);
+  ASSERT_TRUE(control_->PlaceTensors("job", {SgdSpec(1, "weights", 10)}).ok());
+  EXPECT_EQ(Save(0, /*unless_outlived=*/true).failure(),
+            "the job's programs may be amid a step; ballast checkpoint save takes one");
+  EXPECT_EQ(Save().id(), 1) << "programs need not join";
+  EXPECT_EQ(Beat(server_)->capture_checkpoint_id, 1);
+  const JobControl::Actions actions = Write();
+  ASSERT_TRUE(actions.commit.has_value());
+  EXPECT_FALSE(actions.commit->has_leases());
+  EXPECT_EQ(actions.commit->job().name(), "job");
+  control_->OnCommit(1, absl::OkStatus(), now_);
+  EXPECT_FALSE(Save(1).pending());
+  for (Membership::Id* worker : {&worker0_, &worker1_}) {
+    *worker = *control_->Join(WorkerOf(std::nullopt, job, 0, absl::StrCat("process ", worker == &worker0_)), now_);
+  }
+  PassAMinute();
+  EXPECT_EQ(Beat(server_)->capture_checkpoint_id, 0) << "there is no interval";
+  for (const Membership::Id& worker : {worker0_, worker1_}) ASSERT_TRUE(Leave(worker, "").ok());
+  ASSERT_EQ(State(), v1::JOB_STATE_FINISHED);
+  EXPECT_EQ(Beat(server_)->capture_checkpoint_id, 2) << "nobody pushes any more";
+}
+
+TEST_F(JobCheckpointTest, ProgramsAndLeasedDataDoNotContinueEachOther) {
+  v1::Job programs = LongJob();
+  programs.clear_training();
+  CheckpointManifest last;
+  last.set_id(8);
+  *last.mutable_job() = LongJob();
+  last.set_train_examples(20);
+  last.mutable_leases();
+  control_.emplace(Options(last), now_);
+  server_ = *JoinServer(0);
+  EXPECT_THAT(std::string(control_->Join(WorkerOf(0, programs, 0), now_).status().message()),
+              HasSubstr("its job had a model and data, this one has not"));
+  last.clear_leases();
+  control_.emplace(Options(last), now_);
+  server_ = *JoinServer(0);
+  EXPECT_THAT(std::string(control_->Join(WorkerOf(0, LongJob(), 20), now_).status().message()),
+              HasSubstr("its workers brought their own data, this job has a model and data"));
+  EXPECT_TRUE(control_->Join(WorkerOf(0, programs, 0), now_).ok());
+}
+
 TEST_F(JobCheckpointTest, AJobThatTakesNoneSaysWhy) {
   const auto with = [this](const JobOptions& options, const v1::Job& job, uint64_t examples) {
     control_.emplace(options, now_);
@@ -249,7 +298,7 @@ TEST_F(JobCheckpointTest, AJobThatTakesNoneSaysWhy) {
       {[&] { control_.emplace(Options(), now_); }, "the job has not begun"},
       {[&] { with(Options(), SyncJob(), 20); }, "the job has durability none"},
       {[&] { with({.servers = 1, .workers = 2}, wal, 20); }, "server 0 has no --checkpoint_dir"},
-      {[&] { with(Options(), named, 0); }, "the workers bring their own data"},
+      {[&] { with(Options(), named, 0); }, "no program has placed a tensor or table yet"},
       {[&] {
          with(Options(), wal, 20);
          EXPECT_TRUE(Leave(worker0_, "NaN").ok());

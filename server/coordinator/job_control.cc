@@ -239,7 +239,7 @@ absl::StatusOr<ShardMap> JobControl::PlaceTensors(absl::string_view job, absl::S
         absl::UnavailableError(absl::StrCat("tensors cannot be placed yet: ", missing, " has not joined")),
         {{"members", missing}});
   }
-  if (absl::Status status = CheckHeldJob(workers_.job_name(), job); !status.ok()) return status;
+  if (absl::Status status = workers_.CheckPlacement(job); !status.ok()) return status;
   if (absl::Status status = servers_.Place(specs, tables); !status.ok()) return status;
   workers_.NameJob(job);
   status_.Release();

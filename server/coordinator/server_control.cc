@@ -59,7 +59,7 @@ absl::StatusOr<Admission> ServerControl::CheckJoin(const Newcomer& newcomer, std
 void ServerControl::OnJoin(const Membership::Id& id, std::string control_address) {
   if (id.role == MemberRole::kStandby) return standbys_.Follow(id.rank, id.incarnation);
   // A returning server may have a different control port.
-  if (!map_.shards().empty()) map_.MoveControl(id.rank, std::move(control_address));
+  if (placed()) map_.MoveControl(id.rank, std::move(control_address));
 }
 
 absl::StatusOr<ServerControl::Peer> ServerControl::OnReport(const Membership::Id& id, const ReplicationReport& report,
@@ -123,7 +123,7 @@ bool ServerControl::TakeOver(uint32_t rank, const std::string& what, absl::Time 
   if (!standby.has_value()) return false;
   const Membership::Id server = members_.Promote(rank, now);
   standbys_.Promote(rank, server.incarnation);
-  if (!map_.shards().empty()) map_.Move(rank, standby->address, standby->control_address);
+  if (placed()) map_.Move(rank, standby->address, standby->control_address);
   status_.CountLostServer();
   status_.Note(absl::StrCat(what, "; its standby (", standby->description, ") takes over at ", standby->address));
   return true;
@@ -141,13 +141,13 @@ void ServerControl::TakeOverSilent(absl::Time now) {
 
 void ServerControl::LoseServer(uint32_t rank, const std::string& what, absl::Time now) {
   if (TakeOver(rank, what, now)) return;
-  if (map_.shards().empty() && status_.gathering()) return;
+  if (!placed() && status_.gathering()) return;
   status_.Fail(absl::StrCat(what, ", and its shard is lost: no standby was in step with it"),
                members_.Find(MemberRole::kServer, rank), now);
 }
 
 absl::Status ServerControl::Place(absl::Span<const v1::TensorSpec> specs, absl::Span<const v1::TableSpec> tables) {
-  if (!map_.shards().empty()) return map_.Place(specs, tables);
+  if (placed()) return map_.Place(specs, tables);
   ShardMap first = shard_map();
   if (absl::Status status = first.Place(specs, tables); !status.ok()) return status;
   map_ = std::move(first);
@@ -155,7 +155,7 @@ absl::Status ServerControl::Place(absl::Span<const v1::TensorSpec> specs, absl::
 }
 
 ShardMap ServerControl::shard_map() const {
-  if (!map_.shards().empty()) return map_;
+  if (placed()) return map_;
   return ShardMap(members_.ServerAddresses(&Membership::Member::address),
                   members_.ServerAddresses(&Membership::Member::control_address));
 }

@@ -49,6 +49,7 @@ class ServerControl {
   absl::Status Place(absl::Span<const v1::TensorSpec> specs, absl::Span<const v1::TableSpec> tables);
   // Empty before the first placement.
   const ShardMap& placed_map() const { return map_; }
+  bool placed() const { return !map_.shards().empty(); }
   // Before the first placement: a map of the servers alone.
   ShardMap shard_map() const;
 

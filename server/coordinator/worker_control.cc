@@ -47,10 +47,13 @@ absl::StatusOr<std::optional<LeaseTable>> WorkerControl::BeginLeases(const v1::J
   if (!options_.resume.has_value()) return leases;
   const internal::v1::CheckpointManifest& from = *options_.resume;
   std::string refused;
-  if (!leases.has_value()) {
-    refused = "the job has no model and data";
-  } else if (from.job().name() != job.name()) {
+  if (from.job().name() != job.name()) {
     refused = absl::StrCat("it belongs to job \"", from.job().name(), "\", got job \"", job.name(), "\"");
+  } else if (leases.has_value() != from.has_leases()) {
+    refused = leases.has_value() ? "its workers brought their own data, this job has a model and data"
+                                 : "its job had a model and data, this one has not";
+  } else if (!leases.has_value()) {
+    return leases;
   } else if (from.train_examples() != train_examples) {
     refused = absl::StrCat("it was trained on ", from.train_examples(), " examples, got ", train_examples);
   } else if (from.job().init_from() != job.init_from()) {
@@ -59,9 +62,20 @@ absl::StatusOr<std::optional<LeaseTable>> WorkerControl::BeginLeases(const v1::J
     refused = std::string(leases->Resume(from.leases()).message());
   }
   if (refused.empty()) return leases;
+  return CannotResume(refused);
+}
+
+absl::Status WorkerControl::CannotResume(absl::string_view why) const {
   return WithReason(
       v1::ERROR_REASON_CHECKPOINT_UNUSABLE,
-      absl::FailedPreconditionError(absl::StrCat("cannot resume from checkpoint ", from.id(), ": ", refused)));
+      absl::FailedPreconditionError(absl::StrCat("cannot resume from checkpoint ", options_.resume->id(), ": ", why)));
+}
+
+absl::Status WorkerControl::CheckPlacement(absl::string_view job) const {
+  if (absl::Status status = CheckHeldJob(job_name_, job); !status.ok()) return status;
+  // A worker's Join has compared its job with the checkpoint's.
+  if (job_.has_value() || !options_.resume.has_value() || options_.resume->job().name() == job) return absl::OkStatus();
+  return CannotResume(absl::StrCat("it belongs to job \"", options_.resume->job().name(), "\", got job \"", job, "\""));
 }
 
 absl::Status WorkerControl::CheckJob(const Newcomer& worker) const {
@@ -78,15 +92,9 @@ absl::Status WorkerControl::CheckJob(const Newcomer& worker) const {
                     : ", but the servers were started with --with_standby, which needs durability STANDBY")),
         {{"job", job.name()}});
   }
-  if (!LeasesData(job, worker.train_examples)) {
-    if (job.durability().mode() == v1::Durability::CHECKPOINT) {
-      return WithReason(v1::ERROR_REASON_INVALID_REQUEST,
-                        absl::InvalidArgumentError(absl::StrCat(
-                            "job \"", job.name(), "\": got durability CHECKPOINT without a model and data, want NONE, ",
-                            "WAL, WAL_SYNC or STANDBY: checkpoints are taken between leases of data")));
-    }
-  } else if (worker.train_examples < 1 || worker.train_examples > kMaxExamples || job.training().batch_size() < 1 ||
-             job.training().batch_size() > kMaxBatch || job.training().epochs() < 1) {
+  const bool leased = LeasesData(job, worker.train_examples);
+  if (leased && (worker.train_examples < 1 || worker.train_examples > kMaxExamples || job.training().batch_size() < 1 ||
+                 job.training().batch_size() > kMaxBatch || job.training().epochs() < 1)) {
     return absl::InvalidArgumentError(
         absl::StrCat("job \"", job.name(), "\": got ", worker.train_examples, " examples, batch size ",
                      job.training().batch_size(), ", ", job.training().epochs(),
@@ -273,10 +281,21 @@ void WorkerControl::Fill(v1::JobProgress& progress) const {
   progress.set_stopped_early(stopped_early());
 }
 
+void WorkerControl::HoldData() {
+  if (leases_.has_value()) leases_->Hold();
+}
+
+void WorkerControl::ReleaseData() {
+  if (leases_.has_value()) leases_->Release();
+}
+
+uint32_t WorkerControl::epochs_begun() const { return std::max(1u, leases_.has_value() ? leases_->EpochsBegun() : 0); }
+
 void WorkerControl::FillManifest(internal::v1::CheckpointManifest& manifest) const {
-  *manifest.mutable_job() = *job_;
+  if (job_.has_value()) *manifest.mutable_job() = *job_;
+  manifest.mutable_job()->set_name(job_name_);
   manifest.set_train_examples(train_examples_);
-  *manifest.mutable_leases() = leases_->Export();
+  if (leases_.has_value()) *manifest.mutable_leases() = leases_->Export();
   *manifest.mutable_progress() = progress_.Export();
   if (early_stop_.has_value()) *manifest.mutable_early_stop() = early_stop_->state();
 }

@@ -52,7 +52,9 @@ class WorkerControl {
   void OnReturn(uint32_t rank);
   // Takes back the leases of a lost worker.
   void Lose(uint32_t rank);
-  // Sets the job of the first placement, which CheckHeldJob accepts.
+  // FAILED_PRECONDITION if a program's tensors cannot be placed for that job, which must be the held one, if any.
+  absl::Status CheckPlacement(absl::string_view job) const;
+  // Sets the job of the first placement, which CheckPlacement accepts.
   void NameJob(absl::string_view name) { job_name_ = std::string(name); }
 
   const std::string& job_name() const { return job_name_; }
@@ -63,10 +65,15 @@ class WorkerControl {
   // True if the coordinator hands out the job's data.
   bool leases_data() const { return leases_.has_value(); }
   bool all_done() const { return leases_.has_value() && leases_->Finished(); }
-  // The table of a job whose data is handed out.
-  LeaseTable& leases() { return *leases_; }
   // True if a worker has asked for data. Before that, it declares the model to every shard.
   bool model_declared() const { return model_declared_; }
+  // Hands out no data beyond the place where all ranks meet, until ReleaseData.
+  void HoldData();
+  void ReleaseData();
+  // True if no data is held, or none is handed out.
+  bool at_rest() const { return !leases_.has_value() || leases_->AtRest(); }
+  // At least 1.
+  uint32_t epochs_begun() const;
   // True if the job began from the checkpoint in the options.
   bool resumed() const { return options_.resume.has_value() && options_.resume->id() == resumed_from_; }
 
@@ -96,6 +103,7 @@ class WorkerControl {
   static bool LeasesData(const v1::Job& job, uint64_t train_examples);
   absl::Status CheckJob(const Newcomer& worker) const;
   LeaseTable::Options LeaseOptions(const v1::Job& job, uint64_t train_examples) const;
+  absl::Status CannotResume(absl::string_view why) const;
   // Returns the leases of a new job, if its data is handed out; FAILED_PRECONDITION if it cannot resume.
   absl::StatusOr<std::optional<LeaseTable>> BeginLeases(const v1::Job& job, uint64_t train_examples) const;
   // In lock step, an epoch begins once worker 0 has evaluated the one before, so that the training ends between two

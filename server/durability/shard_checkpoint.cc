@@ -90,6 +90,10 @@ absl::StatusOr<FileDigest> CheckpointWriter::Write(const Part& part) {
         v1::ERROR_REASON_NO_STORAGE,
         absl::FailedPreconditionError("has no checkpoint directory; all servers of a job need --checkpoint_dir"));
   }
+  if (part.capture.job.name.empty()) {
+    return WithReason(v1::ERROR_REASON_NO_JOB,
+                      absl::FailedPreconditionError("no tensor or table has been declared on it yet"));
+  }
   if (absl::Status status = files_.MakeFolder(folder_.path()); !status.ok()) return status;
   const std::string path = folder_.PathOf(CheckpointFolder::ShardFileName(part.id, shard_, part.shards));
   if (absl::Status status = files_.Remove(path); !status.ok()) return status;

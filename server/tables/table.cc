@@ -76,8 +76,10 @@ absl::StatusOr<ByteBudget::Reservation> RoomFor(const OwnedTable& table, ByteBud
   const uint32_t ranges = table.spans[0].count();
   const uint64_t bytes = SparseTable::BytesOfRanges(ranges);
   // A budget of which nothing is in use would give out any number.
-  absl::StatusOr<ByteBudget::Reservation> room = budget.Reserve(bytes);
-  if (room.ok() && bytes <= budget.limit()) return room;
+  if (bytes <= budget.limit()) {
+    absl::StatusOr<ByteBudget::Reservation> room = budget.Reserve(bytes);
+    if (room.ok()) return room;
+  }
   return WithReason(
       v1::ERROR_REASON_MEMORY_LIMIT,
       absl::FailedPreconditionError(absl::StrCat("table \"", table.spec.name(), "\": its ", ranges, " ranges take ",

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "client/client.h"
 #include "gtest/gtest.h"
 #include "server/server.h"
@@ -24,7 +25,10 @@ inline std::unique_ptr<Server> StartServer(Server::Options options) {
 // Thread safety: Connect may be called from any thread, the rest by one.
 class Cluster {
  public:
-  Cluster(uint32_t servers, uint32_t workers) : workers_(workers) {
+  // `change`: sets further options of each server.
+  Cluster(
+      uint32_t servers, uint32_t workers, absl::FunctionRef<void(Server::Options&)> change = [](Server::Options&) {})
+      : workers_(workers) {
     for (uint32_t rank = 0; rank < servers; ++rank) {
       Server::Options options;
       options.rank = rank;
@@ -32,6 +36,7 @@ class Cluster {
       options.workers = workers;
       options.max_state_bytes = uint64_t{1} << 28;
       if (rank > 0) options.coordinator = servers_[0]->address();
+      change(options);
       servers_.push_back(StartServer(std::move(options)));
     }
   }

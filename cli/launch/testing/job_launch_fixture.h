@@ -90,11 +90,13 @@ class FakeProgress : public ProgressSource {
     if (script_.finished) progress.set_state(v1::JOB_STATE_FINISHED);
     return response;
   }
-  absl::StatusOr<v1::SaveCheckpointResponse> SaveCheckpoint(uint64_t id, absl::Duration) override {
+  absl::StatusOr<v1::SaveCheckpointResponse> SaveCheckpoint(v1::SaveCheckpointRequest request,
+                                                            absl::Duration) override {
     if (script_.saves.empty()) return absl::PermissionDeniedError("no token");
     if (asked_) asked_();
     const v1::SaveCheckpointResponse save = script_.saves.front();
-    EXPECT_TRUE(id == 0 || id == save.id());
+    EXPECT_TRUE(request.id() == 0 || request.id() == save.id());
+    EXPECT_TRUE(request.stop()) << "the launch is about to stop the servers";
     if (script_.saves.size() > 1) script_.saves.erase(script_.saves.begin());
     return save;
   }

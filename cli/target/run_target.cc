@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/status_target.h"
+#include "cli/target/run_target.h"
 
 #include <filesystem>
 #include <system_error>
@@ -34,18 +34,22 @@ std::string AddressIn(const std::string& path) {
   return std::string(absl::StripAsciiWhitespace(ReadFile(path).value_or("")));
 }
 
-absl::StatusOr<RunInfo> NewestRun() {
+absl::StatusOr<RunInfo> NewestRun(absl::string_view command) {
   absl::StatusOr<RunList> list = ListRuns(kRuns);
   if (!list.ok() || list->runs.empty()) {
     return absl::NotFoundError(
-        absl::StrCat("status: there is no run under ", kRuns, "/; want a run directory or an address, host:port"));
+        absl::StrCat(command, ": there is no run under ", kRuns, "/; want a run directory or an address, host:port"));
   }
   return std::move(list->runs.front());
 }
 
+absl::StatusOr<SecurityOptions> SecurityOf(const std::string& run_dir, RunAccess access) {
+  return access == RunAccess::kAdmin ? LaunchSecurity::OfAdmin(run_dir) : LaunchSecurity::OfReader(run_dir);
+}
+
 // Adds the address and the credentials of a run that is running.
-absl::StatusOr<StatusTarget> TargetOf(RunInfo run) {
-  StatusTarget target;
+absl::StatusOr<RunTarget> TargetOf(RunInfo run, RunAccess access) {
+  RunTarget target;
   if (run.state == RunState::kRunning) {
     target.address = AddressIn(CoordinatorAddressPath(run.directory));
     if (target.address.empty()) {
@@ -53,7 +57,7 @@ absl::StatusOr<StatusTarget> TargetOf(RunInfo run) {
           absl::StrCat("run ", run.directory, " is starting: its server 0 has not written its address yet; try again"));
     }
     // A launch with --insecure has none.
-    const absl::StatusOr<SecurityOptions> security = LaunchSecurity::OfReader(run.directory);
+    const absl::StatusOr<SecurityOptions> security = SecurityOf(run.directory, access);
     if (security.ok()) target.security = *security;
   }
   target.run = std::move(run);
@@ -80,49 +84,54 @@ std::string LaunchOf(const std::string& address) {
 
 }  // namespace
 
-absl::StatusOr<StatusTarget> FindStatusTarget(const Arguments& arguments) {
-  const std::vector<std::string>& words = arguments.positional();
-  if (words.size() > 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("status: got ", words.size(), " words, want one run directory or address, host:port; see --help"));
-  }
+absl::StatusOr<RunTarget> FindRunTarget(absl::string_view command, const std::string& named, const Arguments& arguments,
+                                        RunAccess access) {
   absl::StatusOr<SecurityOptions> security = ReadSecurity(arguments);
   if (!security.ok()) return security.status();
-  const std::string word = words.empty() ? arguments.Get("run", "") : words[0];
-  if (words.empty() && !arguments.Has("run")) {
-    absl::StatusOr<RunInfo> newest = NewestRun();
+  const std::string word = named.empty() ? arguments.Get("run", "") : named;
+  if (word.empty() && !arguments.Has("run")) {
+    absl::StatusOr<RunInfo> newest = NewestRun(command);
     if (!newest.ok()) return newest.status();
-    return TargetOf(*std::move(newest));
+    return TargetOf(*std::move(newest), access);
   }
   if (IsDirectory(word)) {
     absl::StatusOr<RunInfo> run = ReadRun(word);
     if (!run.ok()) return run.status();
-    return TargetOf(*std::move(run));
+    return TargetOf(*std::move(run), access);
   }
   if (!IsAddress(word)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("status: got \"", word, "\", want a run directory or an address, host:port"));
+        absl::StrCat(command, ": got \"", word, "\", want a run directory or an address, host:port"));
   }
   if (arguments.Has("run")) {
-    security = LaunchSecurity::OfReader(arguments.Get("run", ""));
+    security = SecurityOf(arguments.Get("run", ""), access);
     if (!security.ok()) return security.status();
   }
-  return StatusTarget{word, *std::move(security), std::nullopt};
+  return RunTarget{word, *std::move(security), std::nullopt};
 }
 
-absl::Status WithTokenHint(const absl::Status& error, const StatusTarget& target) {
+absl::StatusOr<RunTarget> FindRunningTarget(absl::string_view command, const std::string& word,
+                                            const Arguments& arguments, RunAccess access) {
+  absl::StatusOr<RunTarget> target = FindRunTarget(command, word, arguments, access);
+  if (!target.ok() || !target->address.empty()) return target;
+  return absl::InvalidArgumentError(
+      absl::StrCat(command, ": the run ", target->run->directory, " has ended, want one that is running"));
+}
+
+absl::Status WithTokenHint(absl::string_view command, const absl::Status& error, const RunTarget& target) {
   const bool may_lack = absl::IsUnauthenticated(error) || absl::IsUnavailable(error);
   if (!may_lack || target.run.has_value() || !target.security.token_file.empty()) return error;
   const std::string launch = LaunchOf(target.address);
   if (!launch.empty()) {
     return WithMessage(error, absl::StrCat(error.message(), "\nthe server belongs to the run ", launch,
                                            ", which requires the token in ", launch, "/security/reader.token: want ",
-                                           "ballast status ", launch, ", or --run ", launch));
+                                           "ballast ", command, " ", launch, ", or --run ", launch));
   }
   return WithMessage(
-      error, absl::StrCat(error.message(), "\nif the server requires a token: ballast status RUN_DIR finds that of a ",
-                          "launch (RUN_DIR/security/reader.token); for other servers give --token-file, --tls-ca, ",
-                          "--tls-cert and --tls-key, with the files that ballast keys has written"));
+      error,
+      absl::StrCat(error.message(), "\nif the server requires a token: ballast ", command, " RUN_DIR finds that of a ",
+                   "launch (RUN_DIR/security/reader.token); for other servers give --token-file, --tls-ca, ",
+                   "--tls-cert and --tls-key, with the files that ballast keys has written"));
 }
 
 }  // namespace ballast
