@@ -134,8 +134,8 @@ TEST_F(TableCommandTest, BadInputIsExplained) {
     EXPECT_EQ(Run(args), exit_status) << err_.str();
     EXPECT_THAT(err_.str(), HasSubstr(why));
   };
-  expect({}, kExitBadInput, "got nothing, want stats|top|dry-run|export ADDRESS TABLE");
-  expect({"import", address(), "users"}, kExitBadInput, "want stats|top|dry-run|export ADDRESS TABLE");
+  expect({}, kExitBadInput, "got nothing, want stats|top|dry-run|export ADDRESS|RUN_DIR TABLE");
+  expect({"import", address(), "users"}, kExitBadInput, "want stats|top|dry-run|export ADDRESS|RUN_DIR TABLE");
   expect({"export", address(), "users"}, kExitBadInput, "want --out DIR");
   expect({"export", address(), "users", "--out", folder_, "--encoding", "int8"}, kExitBadInput,
          "got int8, want fp32 or bf16");
@@ -150,7 +150,7 @@ TEST_F(TableCommandTest, BadInputIsExplained) {
 
 TEST_F(TableCommandTest, HelpNamesTheSubcommands) {
   EXPECT_EQ(Run({"--help"}), kExitSuccess);
-  EXPECT_THAT(out_.str(), HasSubstr("ballast table export ADDRESS TABLE [flags]"));
+  EXPECT_THAT(out_.str(), HasSubstr("ballast table export ADDRESS|RUN_DIR TABLE [flags]"));
 }
 
 }  // namespace

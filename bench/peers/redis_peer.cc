@@ -85,7 +85,7 @@ Reply NextReply(redisContext* connection) {
 
 void RedisPeer::Disconnect::operator()(redisContext* context) const { redisFree(context); }
 
-absl::StatusOr<std::unique_ptr<RedisPeer>> RedisPeer::Start(const ScratchFolder& folder) {
+absl::StatusOr<std::unique_ptr<RedisPeer>> RedisPeer::Start(const ScratchFolder& folder, int connections) {
   const std::string program = FindProgram();
   if (program.empty()) return absl::NotFoundError(absl::StrCat(kProgram, " is not on PATH"));
   const int port = FindFreePort();
@@ -95,8 +95,14 @@ absl::StatusOr<std::unique_ptr<RedisPeer>> RedisPeer::Start(const ScratchFolder&
   if (!child.ok()) return child.status();
   const absl::Time deadline = absl::Now() + kStart;
   while (absl::Now() < deadline) {
-    if (Connection connection = Connect(port); connection != nullptr) {
-      return std::unique_ptr<RedisPeer>(new RedisPeer(*std::move(child), std::move(connection)));
+    std::vector<Connection> connected;
+    while (static_cast<int>(connected.size()) < connections) {
+      Connection connection = Connect(port);
+      if (connection == nullptr) break;
+      connected.push_back(std::move(connection));
+    }
+    if (static_cast<int>(connected.size()) == connections) {
+      return std::unique_ptr<RedisPeer>(new RedisPeer(*std::move(child), std::move(connected)));
     }
     if (!child->Hear(kPoll)) break;
   }
@@ -112,6 +118,7 @@ RedisPeer::Connection RedisPeer::Connect(int port) {
 }
 
 absl::Status RedisPeer::Set(absl::Span<const uint64_t> ids, absl::string_view value) {
+  redisContext* const connection = connections_[0].get();
   for (size_t begin = 0; begin < ids.size(); begin += kIdsPerCommand) {
     CommandWords command;
     command.Add("MSET");
@@ -119,26 +126,27 @@ absl::Status RedisPeer::Set(absl::Span<const uint64_t> ids, absl::string_view va
       command.Add(AsKey(id));
       command.Add(value);
     }
-    if (!command.AppendTo(connection_.get())) return Error();
+    if (!command.AppendTo(connection)) return Error(*connection);
   }
   for (size_t begin = 0; begin < ids.size(); begin += kIdsPerCommand) {
-    const Reply reply = NextReply(connection_.get());
-    if (reply == nullptr || reply->type != REDIS_REPLY_STATUS) return Error();
+    const Reply reply = NextReply(connection);
+    if (reply == nullptr || reply->type != REDIS_REPLY_STATUS) return Error(*connection);
   }
   return absl::OkStatus();
 }
 
-absl::Status RedisPeer::Get(absl::Span<const uint64_t> ids, size_t value_bytes, absl::Span<char> values) {
+absl::Status RedisPeer::Get(absl::Span<const uint64_t> ids, size_t value_bytes, absl::Span<char> values, int at) {
+  redisContext* const connection = connections_[at].get();
   for (size_t begin = 0; begin < ids.size(); begin += kIdsPerCommand) {
     CommandWords command;
     command.Add("MGET");
     for (const uint64_t& id : ids.subspan(begin, kIdsPerCommand)) command.Add(AsKey(id));
-    if (!command.AppendTo(connection_.get())) return Error();
+    if (!command.AppendTo(connection)) return Error(*connection);
   }
   char* value = values.data();
   for (size_t begin = 0; begin < ids.size(); begin += kIdsPerCommand) {
-    const Reply reply = NextReply(connection_.get());
-    if (reply == nullptr || reply->type != REDIS_REPLY_ARRAY) return Error();
+    const Reply reply = NextReply(connection);
+    if (reply == nullptr || reply->type != REDIS_REPLY_ARRAY) return Error(*connection);
     for (size_t i = 0; i < reply->elements; ++i, value += value_bytes) {
       const redisReply& element = *reply->element[i];
       if (element.type != REDIS_REPLY_STRING || element.len != value_bytes) {
@@ -151,9 +159,9 @@ absl::Status RedisPeer::Get(absl::Span<const uint64_t> ids, size_t value_bytes, 
   return absl::OkStatus();
 }
 
-absl::Status RedisPeer::Error() const {
+absl::Status RedisPeer::Error(const redisContext& connection) const {
   return absl::UnavailableError(
-      absl::StrCat("Redis: ", connection_->err != 0 ? connection_->errstr : "unexpected reply", program_.LastWords()));
+      absl::StrCat("Redis: ", connection.err != 0 ? connection.errstr : "unexpected reply", program_.LastWords()));
 }
 
 }  // namespace ballast

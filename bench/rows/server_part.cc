@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <atomic>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -30,6 +31,9 @@ constexpr uint64_t kStreamBytes = uint64_t{4} << 20;
 // Larger tables are measured in process only.
 constexpr uint64_t kMostRows = 50'000'000;
 constexpr uint64_t kMostRedisRows = 1'000'000;
+// Calls in flight where rows per second count, as of a worker that asks for the next batches' rows; on these many
+// threads, each with memory of its own.
+constexpr int kInFlight = 4;
 
 // A way for rows to travel.
 struct Transport {
@@ -43,6 +47,7 @@ constexpr Transport kTransports[] = {{"fp32_tcp", v1::ENCODING_FP32, false},
 constexpr int kShared = 2;
 constexpr char kStream[] = "tcp_stream";
 constexpr char kRedis[] = "redis_mget";
+constexpr char kAlone[] = "_one_at_a_time";
 
 v1::TableSpec Spec() {
   v1::TableSpec spec;
@@ -76,21 +81,25 @@ class RowsRing {
   // Bytes of all but the stream are rows * 72, so that ratios of bytes are ratios of rows.
   std::vector<Contestant> Contestants() {
     std::vector<Contestant> all;
-    const auto add = [&](std::string name, absl::Span<const ChildServer> servers, auto operation) {
-      auto run = [this, operation](absl::Duration duration) {
-        return Repeat(duration, ids_ * kRowBytes, [&] { return operation(batches_[next_++ % kBatches]); });
+    const auto add = [&](std::string name, absl::Span<const ChildServer> servers, int in_flight, auto operation) {
+      auto run = [this, operation, in_flight](absl::Duration duration) {
+        return RepeatOnThreads(in_flight, duration, ids_ * kRowBytes,
+                               [&](int thread) { return operation(batches_[next_++ % kBatches], thread); });
       };
       all.push_back({std::move(name), std::move(run), servers});
     };
-    for (size_t i = 0; i < clients_.size(); ++i) {
-      add(absl::StrCat("pull_", kTransports[i].name), servers_, [this, i](const std::vector<uint64_t>& ids) {
-        const RowPull pull = {kTable, ids, absl::MakeSpan(values_)};
+    const auto add_calls = [&](size_t i, int in_flight, absl::string_view suffix) {
+      const auto name = [&](const char* what) { return absl::StrCat(what, kTransports[i].name, suffix); };
+      add(name("pull_"), servers_, in_flight, [this, i](const std::vector<uint64_t>& ids, int thread) {
+        const RowPull pull = {kTable, ids, absl::MakeSpan(values_[thread])};
         return clients_[i]->PullRows({pull}).Get().status();
       });
-      add(absl::StrCat("push_", kTransports[i].name), servers_, [this, i](const std::vector<uint64_t>& ids) {
+      add(name("push_"), servers_, in_flight, [this, i](const std::vector<uint64_t>& ids, int) {
         return clients_[i]->PushRows(step_++, 1, {RowPush{kTable, ids, gradients_}}).Get().status();
       });
-    }
+    };
+    for (size_t i = 0; i < clients_.size(); ++i) add_calls(i, kInFlight, "");
+    add_calls(0, 1, kAlone);
     auto stream = [this](absl::Duration duration) -> absl::StatusOr<Round> {
       absl::StatusOr<TcpRound> round = SendTcpStream(sink_[0].address(), bytes_, duration);
       if (!round.ok()) return round.status();
@@ -98,10 +107,11 @@ class RowsRing {
     };
     all.push_back({kStream, std::move(stream), sink_});
     if (!has_redis()) return all;
-    add(kRedis, {}, [this](std::vector<uint64_t> ids) {
+    add(kRedis, {}, kInFlight, [this](std::vector<uint64_t> ids, int thread) {
       for (uint64_t& id : ids) id %= kMostRedisRows;
-      const absl::Span<char> values(reinterpret_cast<char*>(values_.data()), values_.size() * sizeof(float));
-      return redis_->Get(ids, kRowDim * sizeof(float), values);
+      std::vector<float>& values = values_[thread];
+      const absl::Span<char> bytes(reinterpret_cast<char*>(values.data()), values.size() * sizeof(float));
+      return redis_->Get(ids, kRowDim * sizeof(float), bytes, thread);
     });
     return all;
   }
@@ -113,7 +123,7 @@ class RowsRing {
         folder_(std::move(folder)),
         bytes_(kStreamBytes, 'x'),
         gradients_(ids * kRowDim, 0.01f),
-        values_(ids * kRowDim) {}
+        values_(kInFlight, std::vector<float>(ids * kRowDim)) {}
 
   absl::Status StartProcesses() {
     absl::StatusOr<std::vector<ChildServer>> servers = StartServers(1, std::size(kTransports), folder_);
@@ -122,7 +132,7 @@ class RowsRing {
     absl::StatusOr<ChildServer> sink = ChildServer::Start({OwnPath(), "--tcp-sink"}, folder_);
     if (!sink.ok()) return sink.status();
     sink_.push_back(*std::move(sink));
-    absl::StatusOr<std::unique_ptr<RedisPeer>> redis = RedisPeer::Start(folder_);
+    absl::StatusOr<std::unique_ptr<RedisPeer>> redis = RedisPeer::Start(folder_, kInFlight);
     if (absl::IsNotFound(redis.status())) return absl::OkStatus();
     if (!redis.ok()) return redis.status();
     redis_ = *std::move(redis);
@@ -170,10 +180,11 @@ class RowsRing {
   const ScratchFolder folder_;
   const std::string bytes_;
   const std::vector<float> gradients_;
-  std::vector<float> values_;
+  // Of each thread.
+  std::vector<std::vector<float>> values_;
   std::vector<std::vector<uint64_t>> batches_;
-  uint64_t next_ = 0;
-  uint64_t step_ = 0;
+  std::atomic<uint64_t> next_ = 0;
+  std::atomic<uint64_t> step_ = 0;
   std::vector<ChildServer> servers_;
   std::vector<ChildServer> sink_;
   // Null without redis-server.
@@ -207,7 +218,7 @@ void AddRow(const Contestant& one, uint64_t rows, size_t ids, BenchReport& repor
                          {"client_cpu_nanoseconds_per_row", client},
                          {"server_cpu_nanoseconds_per_row", has_server ? Json(server) : Json()}});
   out << absl::StrFormat(
-             "server    %9d rows, %-23s %7.2f M rows/s, ms per call p50 %6.2f p99 %6.2f, CPU ns per row: client "
+             "server    %9d rows, %-26s %7.2f M rows/s, ms per call p50 %6.2f p99 %6.2f, CPU ns per row: client "
              "%6.1f, server %s\n",
              rows, one.name, rate / 1e6, p50, p99, client, has_server ? absl::StrFormat("%6.1f", server) : "-")
       << std::flush;

@@ -192,6 +192,15 @@ def until_checkpoint(line, folder):
     interrupt_when(has_checkpoint, line, folder)
 
 
+def while_running(line, folder):
+    """Runs the line beside a launch."""
+    def ran(output):
+        return "run directory" in output and subprocess.run(
+            folder.words(line), cwd=folder.path, env=environment(), capture_output=True, check=False).returncode == 0
+
+    interrupt_when(ran, Line(line.place, line.block, "ballast launch JOB --durability checkpoint"), folder)
+
+
 def until_resumed(line, folder):
     interrupt_when(lambda output: re.search(r"resumes from .*\n(.*\n)*.*\bepoch \d", output), line, folder)
 
@@ -335,6 +344,7 @@ TABLE = [
     (r"ballast (launch|job|sweep|keys) ", run, ""),
     (r"ballast plot runs/a ", flags_exist, "compares runs that the reader has made"),
     (r"ballast eval model\.safetensors ", flags_exist, "reads a model that the reader has moved"),
+    (r"ballast checkpoint save ", while_running, ""),
     (r"ballast (runs|checkpoint|plot|predict|eval)\b", run_on_run, ""),
     (r"ballast (doctor|version|help|completion)\b", run, ""),
     (r"ballast table ", flags_exist, "needs a job with tables; //tests:table_command_test runs it"),
