@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <optional>
 #include <sstream>
 #include <vector>
 
@@ -378,7 +379,8 @@ CommandResult StatusCommand(absl::Span<const std::string> args, std::ostream& ou
     const std::string got = absl::StrCat("status: got ", words.size(), " words, want one run directory or address, ");
     return Fail(err, absl::InvalidArgumentError(got + "host:port; see --help"), kExitBadInput);
   }
-  const absl::StatusOr<RunTarget> target = FindRunTarget("status", words.empty() ? "" : words[0], *arguments);
+  const absl::StatusOr<RunTarget> target =
+      FindRunTarget("status", words.empty() ? std::nullopt : std::optional(words[0]), *arguments);
   if (!target.ok()) {
     return Fail(err, target.status(), absl::IsUnavailable(target.status()) ? kExitTemporary : kExitBadInput);
   }

@@ -84,12 +84,12 @@ std::string LaunchOf(const std::string& address) {
 
 }  // namespace
 
-absl::StatusOr<RunTarget> FindRunTarget(absl::string_view command, const std::string& named, const Arguments& arguments,
-                                        RunAccess access) {
+absl::StatusOr<RunTarget> FindRunTarget(absl::string_view command, const std::optional<std::string>& named,
+                                        const Arguments& arguments, RunAccess access) {
   absl::StatusOr<SecurityOptions> security = ReadSecurity(arguments);
   if (!security.ok()) return security.status();
-  const std::string word = named.empty() ? arguments.Get("run", "") : named;
-  if (word.empty() && !arguments.Has("run")) {
+  const std::string word = named.value_or(arguments.Get("run", ""));
+  if (!named.has_value() && !arguments.Has("run")) {
     absl::StatusOr<RunInfo> newest = NewestRun(command);
     if (!newest.ok()) return newest.status();
     return TargetOf(*std::move(newest), access);

@@ -25,11 +25,11 @@ struct RunTarget {
 // What the command does: which of a launch's tokens it needs.
 enum class RunAccess { kRead, kAdmin };
 
-// Finds the target of a word and the flags: a run directory, an address, or, without a word, --run or the newest run.
+// Finds the target of a word and the flags: a run directory, an address, or, with no word, --run or the newest run.
 // Reads files only. `command`: its name, for errors. UNAVAILABLE if the run's first server has not written its address
 // yet; other errors are bad input.
-absl::StatusOr<RunTarget> FindRunTarget(absl::string_view command, const std::string& word, const Arguments& arguments,
-                                        RunAccess access = RunAccess::kRead);
+absl::StatusOr<RunTarget> FindRunTarget(absl::string_view command, const std::optional<std::string>& word,
+                                        const Arguments& arguments, RunAccess access = RunAccess::kRead);
 // INVALID_ARGUMENT also if the run has ended.
 absl::StatusOr<RunTarget> FindRunningTarget(absl::string_view command, const std::string& word,
                                             const Arguments& arguments, RunAccess access = RunAccess::kRead);
