@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/codecs/codec.h"
 #include "common/codecs/payload_reader.h"
+#include "common/simd/memory_access.h"
 #include "common/tables/table_spec.h"
 
 namespace ballast {
@@ -42,7 +43,9 @@ void PrefetchAfter(const TableRows& rows, size_t row, const Memory& memory) {
   constexpr size_t kRowsAhead = 16, kLine = 64 / sizeof(float), kLines = 4;
   if (row + kRowsAhead >= rows.order.size()) return;
   const auto* const first = &memory[rows.order[row + kRowsAhead][0].position * size_t{rows.dim}];
-  for (size_t i = 0; i < std::min<size_t>(rows.dim, kLine * kLines); i += kLine) __builtin_prefetch(first + i, kWrite);
+  for (size_t i = 0; i < std::min<size_t>(rows.dim, kLine * kLines); i += kLine) {
+    kWrite ? PrefetchToWrite(first + i) : __builtin_prefetch(first + i);
+  }
 }
 
 // Writes the gradients of rows [begin, end) of the order to `out`, [rows, dim]. Repeated ids are added in their order.
@@ -51,7 +54,7 @@ void Gather(const TableRows& rows, size_t begin, size_t end, float* out) {
   for (size_t row = begin; row < end; ++row, out += dim) {
     PrefetchAfter<false>(rows, row, rows.push.gradients);
     const absl::Span<const RowOrder::Place> places = rows.order[row];
-    std::memcpy(out, &rows.push.gradients[places[0].position * dim], dim * sizeof(float));
+    CopyFloats(&rows.push.gradients[places[0].position * dim], dim, out);
     for (const RowOrder::Place& place : places.subspan(1)) {
       const float* const gradient = &rows.push.gradients[place.position * dim];
       for (size_t i = 0; i < dim; ++i) out[i] += gradient[i];
@@ -65,7 +68,7 @@ void Scatter(const TableRows& rows, size_t begin, size_t end, const float* value
   for (size_t row = begin; row < end; ++row, values += dim) {
     PrefetchAfter<true>(rows, row, rows.pull.values);
     for (const RowOrder::Place& place : rows.order[row]) {
-      std::memcpy(&rows.pull.values[place.position * dim], values, dim * sizeof(float));
+      CopyFloats(values, dim, &rows.pull.values[place.position * dim]);
     }
   }
 }

@@ -46,7 +46,7 @@ absl::Status SparseTable::CheckHashes(absl::Span<const uint64_t> hashes) const {
 }
 
 // The locks that are held change from step to step, which the analysis cannot follow.
-template <typename Enter, typename Use, typename Leave>
+template <bool kChanges, typename Enter, typename Use, typename Leave>
 void SparseTable::Visit(absl::Span<const uint64_t> hashes, const Enter& enter, const Use& use,
                         const Leave& leave) const ABSL_NO_THREAD_SAFETY_ANALYSIS {
   struct Stage {
@@ -76,7 +76,7 @@ void SparseTable::Visit(absl::Span<const uint64_t> hashes, const Enter& enter, c
     }
     if (found < begun && (begun - found == 2 || begin == hashes.size())) {
       Stage& stage = stages[found++ % 3];
-      stage.range->Find(hashes_of(stage.group), stage.group);
+      stage.range->Find(hashes_of(stage.group), stage.group, kChanges);
     }
     if (used < found && (found - used == 2 || found == begun)) {
       Stage& stage = stages[used++ % 3];
@@ -87,7 +87,7 @@ void SparseTable::Visit(absl::Span<const uint64_t> hashes, const Enter& enter, c
 }
 
 void SparseTable::Pull(const BatchPull& pull) const {
-  Visit(
+  Visit</*kChanges=*/false>(
       pull.hashes,
       [](TableRange& range, absl::Span<const uint64_t>) ABSL_NO_THREAD_SAFETY_ANALYSIS { range.EnterPull(); },
       [&](TableRange& range, RowGroup& group) ABSL_NO_THREAD_SAFETY_ANALYSIS { range.Pull(pull, group); },
@@ -118,7 +118,7 @@ BatchOutcome SparseTable::Push(const BatchPush& push) {
   BatchOutcome outcome;
   const bool ordered = !push.places.empty();
   size_t parts = 0;
-  Visit(
+  Visit</*kChanges=*/true>(
       push.hashes,
       [&](TableRange& range, absl::Span<const uint64_t> hashes) ABSL_NO_THREAD_SAFETY_ANALYSIS {
         range.EnterPush(hashes, ordered ? std::optional(push.places[parts++]) : std::nullopt, push.time, outcome);

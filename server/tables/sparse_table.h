@@ -119,7 +119,7 @@ class SparseTable {
 
   // Leads a message through its groups of rows, in order. While the last step of one group runs, the next two groups
   // are being loaded, so the message holds the locks of up to three ranges. All messages take them in ascending order.
-  template <typename Enter, typename Use, typename Leave>
+  template <bool kChanges, typename Enter, typename Use, typename Leave>
   void Visit(absl::Span<const uint64_t> hashes, const Enter& enter, const Use& use, const Leave& leave) const;
 
   // The part that starts at hash number `begin`.

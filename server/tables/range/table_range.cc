@@ -10,15 +10,21 @@
 #include <utility>
 #include <vector>
 
+#include "common/simd/memory_access.h"
+
 namespace ballast {
 namespace {
 
 // The processor's own prefetcher follows a longer row by itself.
 constexpr size_t kMaxPrefetchedBytes = 512;
 
-void PrefetchBytes(const void* address, size_t bytes) {
+void PrefetchBytes(const void* address, size_t bytes, bool to_write = false) {
   const char* begin = static_cast<const char*>(address);
   bytes = std::min(bytes, kMaxPrefetchedBytes);
+  if (to_write) {
+    for (size_t offset = 0; offset < bytes; offset += PageArena::kLineBytes) PrefetchToWrite(begin + offset);
+    return PrefetchToWrite(begin + bytes - 1);
+  }
   for (size_t offset = 0; offset < bytes; offset += PageArena::kLineBytes) __builtin_prefetch(begin + offset);
   __builtin_prefetch(begin + bytes - 1);
 }
@@ -330,11 +336,11 @@ void TableRange::CountWaiting(std::vector<uint64_t>& by_uses) const {
 
 void TableRange::Prefetch() const { PrefetchBytes(this, sizeof(*this)); }
 
-void TableRange::Find(absl::Span<const uint64_t> hashes, RowGroup& group) const {
+void TableRange::Find(absl::Span<const uint64_t> hashes, RowGroup& group, bool to_change) const {
   index_.Find(hashes, group.homes, group.places);
   for (size_t i = 0; i < hashes.size(); ++i) {
     group.rows[i] = group.places[i] == RowIndex::kNoPlace ? nullptr : rows_.At(group.places[i]);
-    if (group.rows[i] != nullptr) PrefetchBytes(group.rows[i], layout_.bytes());
+    if (group.rows[i] != nullptr) PrefetchBytes(group.rows[i], layout_.bytes(), to_change);
   }
 }
 
@@ -346,7 +352,7 @@ void TableRange::Pull(const BatchPull& pull, const RowGroup& group) const {
     if (row != nullptr && pull.time.HasExpired(layout_.State(row).last_step)) row = nullptr;
     float* values = pull.values + at * dim;
     if (row != nullptr) {
-      std::memcpy(values, row, dim * sizeof(float));
+      CopyFloats(row, dim, values);
     } else if (pull.missing != nullptr) {
       pull.missing->Fill(pull.hashes[at], {values, dim});
     } else {

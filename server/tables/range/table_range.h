@@ -75,7 +75,8 @@ class TableRange {
   void Prefetch(absl::Span<const uint64_t> hashes, RowGroup& group) const ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
     index_.Prefetch(hashes, group.homes);
   }
-  void Find(absl::Span<const uint64_t> hashes, RowGroup& group) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  void Find(absl::Span<const uint64_t> hashes, RowGroup& group, bool to_change = false) const
+      ABSL_SHARED_LOCKS_REQUIRED(mutex_);
 
   // Removes the rows that have expired, which nobody but memory, captures and followers can tell; returns their number.
   uint64_t Sweep(const RowTime& time);
