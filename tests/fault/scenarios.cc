@@ -296,6 +296,7 @@ std::vector<Scenario> AllScenarios(const SoakPlace& place) {
       {"disk_full_wal", 0.02, std::bind(FullDisks, place, v1::Durability::WAL, _1, _2)},
       {"disk_full_wal_sync", 0.02, std::bind(FullDisks, place, v1::Durability::WAL_SYNC, _1, _2)},
       Tables(place, "tables_async", {.durability = v1::Durability::WAL}),
+      Tables(place, "tables_wal_sync", {.durability = v1::Durability::WAL_SYNC}),
       Tables(place, "tables_sync", {.durability = v1::Durability::WAL, .sync = true}),
       Tables(place, "tables_standby", {.durability = v1::Durability::STANDBY}),
       WorkerKills(place, "sync"),

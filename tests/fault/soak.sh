@@ -21,7 +21,8 @@ memory grew. docs/design/reliability.md explains each number.
                    workers     10%: a job's workers are killed one after the other, sync and async
                    checkpoint  8%: a job's servers are killed while it takes a checkpoint
                    tables      10%, or all of N if it is the only part: rows of sparse tables count their uses while
-                               servers and workers are killed, async, sync and with standbys; want every row exact
+                               servers and workers are killed, async under wal and wal_sync, sync, and with
+                               standbys; want every row exact
                    big_shard   45%: a standby of up to 2 GiB (with 5 minutes) behind a link of 20 MB/s, under load; runs
                                only by name
                    noise       7%: malformed calls
@@ -119,7 +120,8 @@ fi
 ! wanted checkpoint || scenarios checkpoint 8 --scenarios checkpoint_kills || failed=1
 if wanted tables; then
   [[ $parts == tables ]] && tenth=10 || tenth=1
-  scenarios tables-async $((6 * tenth)) --scenarios tables_async || failed=1
+  scenarios tables-async $((4 * tenth)) --scenarios tables_async || failed=1
+  scenarios tables-wal-sync $((2 * tenth)) --scenarios tables_wal_sync || failed=1
   scenarios tables-sync $((2 * tenth)) --scenarios tables_sync || failed=1
   scenarios tables-standby $((2 * tenth)) --scenarios tables_standby || failed=1
 fi
