@@ -20,6 +20,11 @@ constexpr uint64_t RoundUpToPage(uint64_t bytes) {
 PageArena::PageArena(uint64_t limit_bytes) : limit_bytes_(limit_bytes / kPageBytes * kPageBytes) {}
 
 PageArena::~PageArena() {
+  {
+    absl::MutexLock lock(&mutex_);
+    stopping_ = true;
+  }
+  if (ahead_.joinable()) ahead_.join();
   absl::MutexLock lock(&mutex_);
   for (const Mapping& mapping : mappings_) munmap(mapping.begin, mapping.bytes);
 }
@@ -40,6 +45,7 @@ void* PageArena::Allocate(size_t bytes) {
   segment_bytes_ += bytes;
   void* segment = mappings_.back().begin + next_;
   next_ += bytes;
+  if (!ahead_.joinable() && WantsPageLocked()) ahead_ = std::thread([this] { RunAhead(); });
   return segment;
 }
 
@@ -52,6 +58,43 @@ void PageArena::Free(void* segment, size_t bytes) {
 uint64_t PageArena::page_bytes() const {
   absl::MutexLock lock(&mutex_);
   return page_bytes_;
+}
+
+size_t PageArena::ReadyLocked() const { return std::max<size_t>(ready_, RoundUpToPage(next_)); }
+
+uint64_t PageArena::AheadLocked() const { return ReadyLocked() - RoundUpToPage(next_); }
+
+uint64_t PageArena::ahead_bytes() const {
+  absl::MutexLock lock(&mutex_);
+  return AheadLocked();
+}
+
+bool PageArena::WantsPageLocked() const {
+  const uint64_t wanted = std::min(page_bytes_ / kPagesPerPageAhead, kMostAheadBytes);
+  const uint64_t then = AheadLocked() + kPageBytes;
+  return !mappings_.empty() && then <= wanted && page_bytes_ + then <= limit_bytes_ &&
+         ReadyLocked() + kPageBytes <= mappings_.back().bytes;
+}
+
+void PageArena::RunAhead() {
+#if defined(MADV_POPULATE_WRITE)
+  while (true) {
+    Mapping mapping;
+    size_t page = 0;
+    {
+      absl::MutexLock lock(&mutex_);
+      mutex_.Await(absl::Condition(this, &PageArena::ThreadDueLocked));
+      if (stopping_) return;
+      mapping = mappings_.back();
+      page = ReadyLocked();
+    }
+    // Changes no byte, so the page may come into use meanwhile. A kernel without it, or without memory, leaves all of
+    // this to the first writes.
+    if (madvise(mapping.begin + page, kPageBytes, MADV_POPULATE_WRITE) != 0) return;
+    absl::MutexLock lock(&mutex_);
+    if (mapping.begin == mappings_.back().begin) ready_ = std::max(ready_, page + kPageBytes);
+  }
+#endif
 }
 
 uint64_t PageArena::segment_bytes() const {
@@ -74,6 +117,7 @@ bool PageArena::MapLocked() {
   madvise(begin + head, bytes, MADV_HUGEPAGE);
   mappings_.push_back({begin + head, bytes});
   next_ = 0;
+  ready_ = 0;
   return true;
 }
 

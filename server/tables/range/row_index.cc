@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <memory>
 #include <utility>
+#include <vector>
 
 #include "absl/numeric/int128.h"
 #include "common/simd/instruction_set.h"
@@ -37,6 +39,28 @@ int FreeEntry(const RowIndex::Line& line) {
     free |= static_cast<uint32_t>(line.places[i] == RowIndex::kNoPlace) << i;
   }
   return std::countr_zero(free);
+}
+
+// Copies the line's entries to `to`, and returns their number. A free entry is written, too, and then overwritten by
+// the next one, or past the last one; so there is no branch that cannot be predicted.
+size_t CopyEntries(const RowIndex::Line& line, RowIndex::Entry* to) {
+  size_t count = 0;
+  for (int i = 0; i < RowIndex::Line::kEntries; ++i) {
+    to[count] = {line.hashes[i], line.places[i]};
+    count += line.places[i] != RowIndex::kNoPlace;
+  }
+  return count;
+}
+
+void Clear(RowIndex::Line& line) {
+  std::fill_n(line.places, RowIndex::Line::kEntries, RowIndex::kNoPlace);
+  line.overflow = 0;
+}
+
+size_t TakeEntries(RowIndex::Line& line, RowIndex::Entry* to) {
+  const size_t count = CopyEntries(line, to);
+  Clear(line);
+  return count;
 }
 
 }  // namespace
@@ -74,21 +98,23 @@ bool RowIndex::Reserve(uint64_t hashes) {
   const bool staggers = line_count_ < kStaggeredLines && lines >= kStaggeredLines;
   if (staggers) lines += static_cast<uint64_t>(stagger_ * static_cast<float>(lines / 4));
   if (!lines_.Reserve(lines)) return false;
-  const std::vector<Entry> entries = Entries();
+  const auto entries = std::make_unique_for_overwrite<Entry[]>(size_ + 1);
+  size_t count = 0;
+  for (uint64_t number = 0; number < line_count_; ++number) count += TakeEntries(At(number), &entries[count]);
+  for (uint64_t number = line_count_; number < lines; ++number) Clear(At(number));
   line_count_ = lines;
-  for (uint64_t number = 0; number < lines; ++number) {
-    Line& line = At(number);
-    std::fill_n(line.places, Line::kEntries, kNoPlace);
-    line.overflow = 0;
-  }
   // Entries used in each line, which is sooner known from here than from the line that was just written.
   std::vector<uint8_t> used(lines, 0);
-  for (const Entry& entry : entries) {
-    uint64_t number = Home(entry.hash);
+  // Neighbors mostly have the same line.
+  uint64_t last = lines;
+  Line* line = nullptr;
+  for (size_t i = 0; i < count; ++i) {
+    uint64_t number = Home(entries[i].hash);
     for (; used[number] == Line::kEntries; number = After(number)) ++At(number).overflow;
-    Line& line = At(number);
-    line.hashes[used[number]] = entry.hash;
-    line.places[used[number]++] = entry.place;
+    if (number != last) line = &At(number);
+    last = number;
+    line->hashes[used[number]] = entries[i].hash;
+    line->places[used[number]++] = entries[i].place;
   }
   return true;
 }
@@ -175,16 +201,9 @@ void RowIndex::FindPortable(absl::Span<const uint64_t> hashes, const Line* const
 #endif
 
 std::vector<RowIndex::Entry> RowIndex::Entries() const {
-  // A free entry is written, too, and then overwritten by the next one; so there is no branch that cannot be predicted.
   std::vector<Entry> entries(size_ + 1);
   size_t count = 0;
-  for (uint64_t number = 0; number < line_count_; ++number) {
-    const Line& line = At(number);
-    for (int i = 0; i < Line::kEntries; ++i) {
-      entries[count] = {line.hashes[i], line.places[i]};
-      count += line.places[i] != kNoPlace;
-    }
-  }
+  for (uint64_t number = 0; number < line_count_; ++number) count += CopyEntries(At(number), &entries[count]);
   entries.resize(size_);
   return entries;
 }
