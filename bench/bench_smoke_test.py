@@ -20,6 +20,8 @@ ROW_KEYS = {
     "server": ["part", "operation", "rows", "ids", "rows_per_second", "p50_milliseconds", "p99_milliseconds",
                "client_cpu_nanoseconds_per_row", "server_cpu_nanoseconds_per_row"],
     "memory": ["part", "rows", "dim", "resident_bytes_per_row", "counted_bytes_per_row", "of_weights"],
+    "checkpoint": ["part", "saves", "rows", "seconds", "bytes", "pushes", "p50_milliseconds", "p99_milliseconds",
+                   "slowest_milliseconds"],
     "growth": ["part", "table", "rows", "dim", "ids", "p50_milliseconds", "p99_milliseconds", "slowest_milliseconds"],
 }
 MODES = ["sync", "async", "bounded", "quorum", "local_sgd"]
@@ -33,7 +35,8 @@ def rows_ratios(rows):
                   f"{operation}_fp32_shared_memory_to_{operation}_fp32_tcp"]
     if any(row.get("operation") == "redis_mget" and row["rows_per_second"] is not None for row in rows):
         names.append("pull_fp32_tcp_to_redis_mget")
-    return [name + "_2000_rows" for name in names] + ["growth_p99_more_milliseconds"]
+    return [name + "_2000_rows" for name in names] + [
+        "growth_p99_more_milliseconds", "checkpoint_slowest_milliseconds", "increment_of_whole"]
 
 
 # Arguments, expected ratios, keys of each row.

@@ -30,6 +30,8 @@ constexpr char kUsage[] =
     "          keys per command and 50 commands in a pipeline, on four connections, with at most 10^6 keys.\n"
     "  memory  growth of this process's memory by a table of dim 16, divided by its bare weights.\n"
     "  growth  CPU time of pushes of new rows into a table that grows, and into one that has room for its index.\n"
+    "  checkpoint  a real server saves all rows, and then an increment after 1 % of them have changed. How long the\n"
+    "          pushes of 1,000 rows take meanwhile, of which one is in flight, and the size of the files.\n"
     "Above 10^6 rows, tables of more than 16 weights per row have fewer rows, so that they take about the same "
     "memory.\n"
     "A table for which the machine does not have the memory is left out, and a note says so.\n\n";
@@ -40,8 +42,11 @@ struct Part {
   const char* name;
   absl::Status (*measure)(const RowsOptions& options, BenchReport& report, std::ostream& out);
 };
-constexpr Part kParts[] = {
-    {"table", MeasureTables}, {"server", MeasureServer}, {"memory", MeasureMemory}, {"growth", MeasureGrowth}};
+constexpr Part kParts[] = {{"table", MeasureTables},
+                           {"server", MeasureServer},
+                           {"memory", MeasureMemory},
+                           {"growth", MeasureGrowth},
+                           {"checkpoint", MeasureCheckpoint}};
 
 std::vector<std::string> PartNames() {
   std::vector<std::string> names;
@@ -75,6 +80,15 @@ absl::StatusOr<BenchReport> Run(const RowsOptions& options, const std::vector<st
 }
 
 }  // namespace
+
+v1::TableSpec RowsTable() {
+  v1::TableSpec spec;
+  spec.set_id(kRowsTable);
+  spec.set_name("rows");
+  spec.set_dim(kRowDim);
+  spec.mutable_optimizer()->mutable_row_wise_adagrad()->set_learning_rate(0.01f);
+  return spec;
+}
 
 uint64_t RowsAtDim(uint64_t rows, int dim) {
   if (rows <= 1'000'000 || dim <= kRowDim) return rows;

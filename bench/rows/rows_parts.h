@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "ballast/v1/table.pb.h"
 #include "bench/bench_report.h"
 
 namespace ballast {
@@ -25,6 +26,10 @@ struct RowsOptions {
 
 // Weights per row of tables that are measured at one dim.
 inline constexpr int kRowDim = 16;
+
+// The table on a server: of dim 16, with row-wise Adagrad.
+inline constexpr uint32_t kRowsTable = 1;
+v1::TableSpec RowsTable();
 
 // Rows of a table of `rows` rows at dim 16 if it has another dim: above 10^6 rows, larger rows are fewer, so that the
 // table takes about the same memory.
@@ -46,5 +51,7 @@ absl::Status MeasureServer(const RowsOptions& options, BenchReport& report, std:
 absl::Status MeasureMemory(const RowsOptions& options, BenchReport& report, std::ostream& out);
 // `growth`: pushes that create rows, into a table that grows, compared with one that has room.
 absl::Status MeasureGrowth(const RowsOptions& options, BenchReport& report, std::ostream& out);
+// `checkpoint`: how long pushes wait for a server that saves a checkpoint, and how small an increment is.
+absl::Status MeasureCheckpoint(const RowsOptions& options, BenchReport& report, std::ostream& out);
 
 }  // namespace ballast

@@ -23,7 +23,6 @@ namespace ballast {
 namespace {
 
 constexpr char kJob[] = "bench";
-constexpr uint32_t kTable = 1;
 constexpr int kBatches = 40;
 // An id and 16 weights in fp32.
 constexpr uint64_t kRowBytes = 8 + kRowDim * sizeof(float);
@@ -48,15 +47,6 @@ constexpr int kShared = 2;
 constexpr char kStream[] = "tcp_stream";
 constexpr char kRedis[] = "redis_mget";
 constexpr char kAlone[] = "_one_at_a_time";
-
-v1::TableSpec Spec() {
-  v1::TableSpec spec;
-  spec.set_id(kTable);
-  spec.set_name("rows");
-  spec.set_dim(kRowDim);
-  spec.mutable_optimizer()->mutable_row_wise_adagrad()->set_learning_rate(0.01f);
-  return spec;
-}
 
 // Owns a server with a full table, a client for each transport, and the peers. Thread safety: confined to the main
 // thread.
@@ -91,11 +81,11 @@ class RowsRing {
     const auto add_calls = [&](size_t i, int in_flight, absl::string_view suffix) {
       const auto name = [&](const char* what) { return absl::StrCat(what, kTransports[i].name, suffix); };
       add(name("pull_"), servers_, in_flight, [this, i](const std::vector<uint64_t>& ids, int thread) {
-        const RowPull pull = {kTable, ids, absl::MakeSpan(values_[thread])};
+        const RowPull pull = {kRowsTable, ids, absl::MakeSpan(values_[thread])};
         return clients_[i]->PullRows({pull}).Get().status();
       });
       add(name("push_"), servers_, in_flight, [this, i](const std::vector<uint64_t>& ids, int) {
-        return clients_[i]->PushRows(step_++, 1, {RowPush{kTable, ids, gradients_}}).Get().status();
+        return clients_[i]->PushRows(step_++, 1, {RowPush{kRowsTable, ids, gradients_}}).Get().status();
       });
     };
     for (size_t i = 0; i < clients_.size(); ++i) add_calls(i, kInFlight, "");
@@ -152,7 +142,7 @@ class RowsRing {
       options.shared_memory = kTransports[i].shared_memory;
       absl::StatusOr<std::unique_ptr<Client>> client = Client::Connect(options);
       if (!client.ok()) return client.status();
-      if (absl::Status status = (*client)->DeclareTables({Spec()}); !status.ok()) return status;
+      if (absl::Status status = (*client)->DeclareTables({RowsTable()}); !status.ok()) return status;
       clients_.push_back(*std::move(client));
     }
     return absl::OkStatus();
@@ -166,7 +156,7 @@ class RowsRing {
       std::vector<uint64_t> ids(std::min<uint64_t>(ids_, rows_ - first));
       std::iota(ids.begin(), ids.end(), first);
       const auto gradients = absl::MakeConstSpan(gradients_).first(ids.size() * kRowDim);
-      const auto pushed = clients_[kShared]->PushRows(step_++, 1, {RowPush{kTable, ids, gradients}}).Get();
+      const auto pushed = clients_[kShared]->PushRows(step_++, 1, {RowPush{kRowsTable, ids, gradients}}).Get();
       if (!pushed.ok()) return pushed.status();
       if (!has_redis() || first >= kMostRedisRows) continue;
       if (absl::Status status = redis_->Set(ids, value); !status.ok()) return status;
