@@ -171,10 +171,9 @@ void AddRow(const char* what, uint64_t rows, const Saved& saved, BenchReport& re
                          {"p99_milliseconds", p99},
                          {"slowest_milliseconds", slowest}});
   out << absl::StrFormat(
-             "checkpoint %d rows, saves %-12s: %7.1f MB in %5.2f s, ms per push of %d rows: p50 %.2f, p99 %.2f, "
-             "slowest "
-             "%.2f of %d\n",
-             rows, what, saved.bytes / 1e6, saved.seconds, kPushedRows, p50, p99, slowest, saved.pushes.size())
+             "checkpoint %8d rows, saves %-12s: %7.1f MB in %5.2f s, ms of %d pushes: p50 %.2f, p99 %.2f, slowest "
+             "%.2f\n",
+             rows, what, saved.bytes / 1e6, saved.seconds, saved.pushes.size(), p50, p99, slowest)
       << std::flush;
 }
 
