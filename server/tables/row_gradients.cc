@@ -58,8 +58,9 @@ ValueBuffer Merge(const MessageRows& order, absl::Span<const float> gradients, u
 
 std::vector<uint32_t> MergeVersions(const MessageRows& order, absl::string_view bytes) {
   std::vector<uint32_t> versions(bytes.size() / sizeof(uint32_t));
+  if (versions.empty()) return versions;
   std::memcpy(versions.data(), bytes.data(), bytes.size());
-  if (order.in_order() || versions.empty()) return versions;
+  if (order.in_order()) return versions;
   std::vector<uint32_t> oldest(order.hashes().size(), UINT32_MAX);
   for (size_t at = 0; at < versions.size(); ++at) {
     uint32_t& version = oldest[order.row_of()[at]];
