@@ -133,7 +133,7 @@ TEST_F(TableCaptureTest, OfSomeRangesHasOnlyTheirRows) {
 TEST_F(TableCaptureTest, SplitsALargeRangeAndKeepsTheOrder) {
   // 100,000 rows of 32 bytes in one range, and a few in the next ones.
   std::vector<uint64_t> hashes;
-  for (uint64_t i = 0; i < 100000; ++i) hashes.push_back(i << 20);
+  for (uint64_t i = 0; i < 100000; ++i) hashes.push_back(i << 43);
   hashes.push_back(0x5000000000000000);
   Push(hashes);
   EXPECT_EQ(Now().size(), 100001u);
