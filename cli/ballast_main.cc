@@ -9,6 +9,7 @@
 #include "cli/checkpoint/checkpoint_command.h"
 #include "cli/command/command.h"
 #include "cli/command/completion.h"
+#include "cli/data/data_command.h"
 #include "cli/report/report.h"
 #include "cli/table/table_command.h"
 #include "common/program/arguments.h"
@@ -30,6 +31,7 @@ constexpr Command kCommands[] = {
     {"sweep", "Train a job with several values of its fields, and compare the results.", SweepCommand, "train", "JOB",
      SweepFlags},
     {"job", "Print the job that a job file and flags make.", JobCommand, "train", "JOB", JobFlags},
+    {"data", "Write data to train on.", DataCommand, "train", "ctr", DataFlags},
     {"predict", "Predict from new data with a trained model.", PredictCommand, "use a model", "MODEL_OR_RUN"},
     {"eval", "Evaluate a trained model on data with labels.", EvalCommand, "use a model", "MODEL_OR_RUN"},
     {"status", "Show the progress of a run or of a server.", StatusCommand, "watch and compare", "RUN_DIR",

@@ -341,7 +341,7 @@ TABLE = [
     (r"ballast launch .*--durability checkpoint\b", until_checkpoint, ""),
     (r"ballast launch .*--resume ", until_resumed, ""),
     (r"ballast launch .*--hosts ", flags_exist, "needs other hosts"),
-    (r"ballast (launch|job|sweep|keys) ", run, ""),
+    (r"ballast (launch|job|sweep|keys|data) ", run, ""),
     (r"ballast plot runs/a ", flags_exist, "compares runs that the reader has made"),
     (r"ballast eval model\.safetensors ", flags_exist, "reads a model that the reader has moved"),
     (r"ballast checkpoint save ", while_running, ""),

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/statusor.h"
+#include "cli/data/click_model.h"
+
+namespace ballast {
+
+// What the files of planted click data hold.
+struct ClickFiles {
+  std::string train, test, truth;
+  uint64_t train_rows = 0, test_rows = 0;
+  // Of the true logits of the test rows: no model can be better, except by chance.
+  double bayes_auc = 0, bayes_log_loss = 0;
+  // Share of clicks in the test rows.
+  double click_rate = 0;
+};
+
+// Appends one line of Criteo's format: label, numbers and categories (hexadecimal), separated by tabs; a missing value
+// is empty.
+void AppendClickLine(const ClickRow& row, std::string& text);
+
+// Writes train.tsv, test.tsv with the last `test_rows` rows, and truth.json to a new or empty directory. `progress` is
+// told the number of rows written, about every 10,000; false ends it: CANCELLED, and the file that is being written
+// does not appear.
+absl::StatusOr<ClickFiles> WriteClickFiles(const ClickModelOptions& options, uint64_t test_rows,
+                                           const std::string& directory, absl::FunctionRef<bool(uint64_t)> progress);
+
+// The options and the result as one JSON object in one line.
+std::string ClickFilesJson(const ClickModelOptions& options, const ClickFiles& files);
+
+}  // namespace ballast
