@@ -82,7 +82,7 @@ REFUSED = [
     (["scaling", "--workers", "1,0"],
      'error: flag --workers: got "0", want comma-separated numbers from 1 to 64: 1,2,4'),
     (["straggler", "--modes", "bsp"], 'error: flag --modes: got "bsp", want any of sync,async,bounded,quorum,local_sgd'),
-    (["rows", "--only", "tables"], 'error: flag --only: got "tables", want any of table,server,memory,growth'),
+    (["rows", "--only", "tables"], 'error: flag --only: got "tables", want any of table,server,memory,growth,checkpoint'),
     (["step", "--peer", "tensorflow"], 'error: flag --peer: got "tensorflow", want torch'),
 ]
 
