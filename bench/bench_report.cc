@@ -90,18 +90,6 @@ double Percentile(std::vector<double> figures, double share) {
   return figures[std::clamp<size_t>(static_cast<size_t>(rank), 1, figures.size()) - 1];
 }
 
-absl::StatusOr<double> GetNumber(const Arguments& arguments, absl::string_view flag, double otherwise, double least,
-                                 double most) {
-  if (!arguments.Has(flag)) return otherwise;
-  const std::string text = arguments.Get(flag, "");
-  double number = 0;
-  if (!absl::SimpleAtod(text, &number) || !(number >= least && number <= most)) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("flag --%s: got \"%s\", want a number from %g to %g", flag, text, least, most));
-  }
-  return number;
-}
-
 absl::StatusOr<std::vector<uint64_t>> GetSizes(const Arguments& arguments, absl::string_view flag,
                                                const std::string& otherwise) {
   std::vector<uint64_t> sizes;

@@ -58,9 +58,6 @@ double Percentile(std::vector<double> figures, double share);
 
 // Values of flags that several benchmarks share. INVALID_ARGUMENT names the flag, the value and the accepted values.
 
-// A number from `least` to `most`, possibly with a fraction.
-absl::StatusOr<double> GetNumber(const Arguments& arguments, absl::string_view flag, double otherwise, double least,
-                                 double most);
 // Comma-separated sizes in bytes, each a multiple of 4: "4096,64KiB,16MiB,1GiB".
 absl::StatusOr<std::vector<uint64_t>> GetSizes(const Arguments& arguments, absl::string_view flag,
                                                const std::string& otherwise);

@@ -67,15 +67,6 @@ Arguments Given(const std::string& value) {
 
 Arguments Nothing() { return Arguments::Parse({{"flag", "VALUE", ""}}, {}).value(); }
 
-TEST(BenchFlagsTest, TakesNumbersWithinTheirRange) {
-  EXPECT_EQ(GetNumber(Given("0.5"), "flag", 1, 0.1, 2).value(), 0.5);
-  EXPECT_EQ(GetNumber(Nothing(), "flag", 1, 0.1, 2).value(), 1);
-  for (const char* bad : {"", "x", "0.09", "2.1", "nan", "inf", "-1"}) {
-    EXPECT_EQ(GetNumber(Given(bad), "flag", 1, 0.1, 2).status().message(),
-              std::string("flag --flag: got \"") + bad + "\", want a number from 0.1 to 2");
-  }
-}
-
 TEST(BenchFlagsTest, TakesSizesWithAndWithoutUnits) {
   EXPECT_THAT(GetSizes(Given("4,4KiB,16MiB,1GiB"), "flag", "8").value(), ElementsAre(4, 4096, 16777216, 1073741824));
   EXPECT_THAT(GetSizes(Nothing(), "flag", "8").value(), ElementsAre(8));

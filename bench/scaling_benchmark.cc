@@ -88,8 +88,8 @@ CommandResult ScalingCommand(absl::Span<const std::string> args, std::ostream& o
   const auto parse = [&](const Arguments& arguments) {
     const auto counts = GetCounts(arguments, "workers", "1,2,4,8", 64);
     const auto modes = GetNames(arguments, "modes", ModeNames());
-    const auto compute = GetNumber(arguments, "compute-ms", 50, 1, 10000);
-    const auto seconds = GetNumber(arguments, "seconds", 4, 0.1, 600);
+    const auto compute = arguments.GetNumber("compute-ms", 50, 1, 10000);
+    const auto seconds = arguments.GetNumber("seconds", 4, 0.1, 600);
     return RunUnless({counts.status(), modes.status(), compute.status(), seconds.status()}, [=, &out] {
       return Run({*counts, *modes, *compute, *seconds}, out);
     });

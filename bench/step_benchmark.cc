@@ -403,7 +403,7 @@ CommandResult StepCommand(absl::Span<const std::string> args, std::ostream& out,
                                                : absl::StatusOr<std::vector<std::string>>({"fp32", "bf16"});
     const auto modes = GetNames(arguments, "modes", {"sync", "async"});
     const auto rounds = arguments.GetInt("rounds", 3, 1, 100);
-    const auto seconds = GetNumber(arguments, "seconds", 8, 0.1, 600);
+    const auto seconds = arguments.GetNumber("seconds", 8, 0.1, 600);
     const bool tls = arguments.Has("tls");
     return RunUnless(
         {peer.status(), model.status(), codecs.status(), modes.status(), rounds.status(), seconds.status()},

@@ -129,8 +129,8 @@ CommandResult StragglerCommand(absl::Span<const std::string> args, std::ostream&
   const auto parse = [&](const Arguments& arguments) {
     const auto modes = GetNames(arguments, "modes", ModeNames());
     const auto staleness = arguments.GetInt("staleness", 4, 1, 100);
-    const auto compute = GetNumber(arguments, "compute-ms", 50, 1, 10000);
-    const auto seconds = GetNumber(arguments, "seconds", 6, 0.1, 600);
+    const auto compute = arguments.GetNumber("compute-ms", 50, 1, 10000);
+    const auto seconds = arguments.GetNumber("seconds", 6, 0.1, 600);
     return RunUnless({modes.status(), staleness.status(), compute.status(), seconds.status()}, [=, &out] {
       return Run({*modes, *staleness, *compute, *seconds}, out);
     });

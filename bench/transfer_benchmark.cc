@@ -347,7 +347,7 @@ CommandResult TransferCommand(absl::Span<const std::string> args, std::ostream& 
     const auto sizes = GetSizes(arguments, "sizes", kSizes);
     const auto servers = arguments.GetInt("servers", 1, 1, 16);
     const auto workers = arguments.GetInt("workers", 1, 1, 16);
-    const auto seconds = GetNumber(arguments, "seconds", 1.5, 0.01, 600);
+    const auto seconds = arguments.GetNumber("seconds", 1.5, 0.01, 600);
     return RunUnless({sizes.status(), servers.status(), workers.status(), seconds.status()}, [=, &out] {
       return Run({*sizes, *servers, *workers, *seconds}, out);
     });

@@ -205,7 +205,7 @@ absl::StatusOr<BenchReport> Run(int mi_elements, double seconds, std::ostream& o
 CommandResult ApplyCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err) {
   const auto parse = [&](const Arguments& arguments) {
     const auto elements = arguments.GetInt("mi-elements", 32, 1, 1024);
-    const auto seconds = GetNumber(arguments, "seconds", 2, 0.01, 600);
+    const auto seconds = arguments.GetNumber("seconds", 2, 0.01, 600);
     return RunUnless({elements.status(), seconds.status()}, [=, &out] { return Run(*elements, *seconds, out); });
   };
   return RunBenchmark(kUsage, Flags(), args, parse, out, err);

@@ -116,7 +116,7 @@ CommandResult RowsCommand(absl::Span<const std::string> args, std::ostream& out,
     if (rows.ok() && arguments.Has("large")) rows->push_back(kLargeRows);
     const auto dims = GetCounts(arguments, "dims", "8,16,32,64,128", 4096);
     const auto ids = arguments.GetInt("ids", 50'000, 1, 1'000'000);
-    const auto seconds = GetNumber(arguments, "seconds", 1, 0.001, 600);
+    const auto seconds = arguments.GetNumber("seconds", 1, 0.001, 600);
     return RunUnless({names.status(), rows.status(), dims.status(), ids.status(), seconds.status()}, [=, &out] {
       return Run({{rows->begin(), rows->end()}, *dims, static_cast<size_t>(*ids), *seconds}, *names, out);
     });

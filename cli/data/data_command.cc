@@ -4,8 +4,6 @@
 #include <limits>
 #include <vector>
 
-#include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
@@ -40,16 +38,6 @@ const std::vector<FlagSpec>& Flags() {
   return *flags;
 }
 
-// A number from `least` to `most`.
-absl::StatusOr<double> GetNumber(const Arguments& arguments, const char* flag, double otherwise, double least,
-                                 double most) {
-  const std::string text = arguments.Get(flag, absl::StrCat(otherwise));
-  double value = 0;
-  if (absl::SimpleAtod(text, &value) && value >= least && value <= most) return value;
-  return absl::InvalidArgumentError(
-      absl::StrFormat("--%s: got %s, want a number from %g to %g", flag, text, least, most));
-}
-
 struct Request {
   std::string directory;
   ClickModelOptions options;
@@ -66,29 +54,28 @@ absl::StatusOr<Request> ReadRequest(const Arguments& arguments) {
     return absl::InvalidArgumentError(
         absl::StrFormat("data ctr: got %d directories, want exactly one; see --help", words.size() - 1));
   }
-  const absl::StatusOr<int> ints[] = {
-      arguments.GetInt("rows", 1'000'000, 1, 2'000'000'000), arguments.GetInt("test_rows", 200'000, 1, 100'000'000),
-      arguments.GetInt("ids", 10'131'227, 2, 10'131'227), arguments.GetInt("days", 7, 1, 1000),
-      arguments.GetInt("seed", 1, 0, std::numeric_limits<int>::max())};
-  const absl::StatusOr<double> numbers[] = {GetNumber(arguments, "drift", 0.02, 0, 1),
-                                            GetNumber(arguments, "click_rate", 0.256, 0.001, 0.999),
-                                            GetNumber(arguments, "deviation", 1.4, 0.1, 5)};
-  for (const auto& value : ints) {
-    if (!value.ok()) return value.status();
-  }
-  for (const auto& value : numbers) {
-    if (!value.ok()) return value.status();
+  const auto rows = arguments.GetInt("rows", 1'000'000, 1, 2'000'000'000);
+  const auto test_rows = arguments.GetInt("test_rows", 200'000, 1, 100'000'000);
+  const auto ids = arguments.GetInt("ids", 10'131'227, 2, 10'131'227);
+  const auto days = arguments.GetInt("days", 7, 1, 1000);
+  const auto drift = arguments.GetNumber("drift", 0.02, 0, 1);
+  const auto click_rate = arguments.GetNumber("click_rate", 0.256, 0.001, 0.999);
+  const auto deviation = arguments.GetNumber("deviation", 1.4, 0.1, 5);
+  const auto seed = arguments.GetInt("seed", 1, 0, std::numeric_limits<int>::max());
+  for (const absl::Status& status : {rows.status(), test_rows.status(), ids.status(), days.status(), drift.status(),
+                                     click_rate.status(), deviation.status(), seed.status()}) {
+    if (!status.ok()) return status;
   }
   Request request;
   request.directory = words[1];
-  request.test_rows = *ints[1];
-  request.options = {.seed = static_cast<uint64_t>(*ints[4]),
-                     .rows = static_cast<uint64_t>(*ints[0]) + request.test_rows,
-                     .days = *ints[3],
-                     .drift = *numbers[0],
-                     .most_ids = static_cast<uint64_t>(*ints[2]),
-                     .click_rate = *numbers[1],
-                     .deviation = *numbers[2]};
+  request.test_rows = *test_rows;
+  request.options = {.seed = static_cast<uint64_t>(*seed),
+                     .rows = static_cast<uint64_t>(*rows) + request.test_rows,
+                     .days = *days,
+                     .drift = *drift,
+                     .most_ids = static_cast<uint64_t>(*ids),
+                     .click_rate = *click_rate,
+                     .deviation = *deviation};
   return request;
 }
 

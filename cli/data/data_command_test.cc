@@ -93,9 +93,9 @@ TEST_F(DataCommandTest, RefusesBadFlags) {
       {{"ctr"}, "data ctr: got 0 directories, want exactly one"},
       {{"ctr", "a", "b"}, "data ctr: got 2 directories, want exactly one"},
       {{"ctr", "a", "--rows", "0"}, "--rows"},
-      {{"ctr", "a", "--drift", "2"}, "--drift: got 2, want a number from 0 to 1"},
-      {{"ctr", "a", "--click_rate", "x"}, "--click_rate: got x, want a number from 0.001 to 0.999"},
-      {{"ctr", "a", "--deviation", "nan"}, "--deviation: got nan, want a number from 0.1 to 5"},
+      {{"ctr", "a", "--drift", "2"}, "flag --drift: got \"2\", want a number from 0 to 1"},
+      {{"ctr", "a", "--click_rate", "x"}, "flag --click_rate: got \"x\", want a number from 0.001 to 0.999"},
+      {{"ctr", "a", "--deviation", "nan"}, "flag --deviation: got \"nan\", want a number from 0.1 to 5"},
   };
   for (const auto& c : cases) {
     EXPECT_EQ(Run(c.args), kExitBadInput) << c.error;

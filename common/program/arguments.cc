@@ -112,6 +112,17 @@ absl::StatusOr<int> Arguments::GetInt(absl::string_view flag, int otherwise, int
   return number;
 }
 
+absl::StatusOr<double> Arguments::GetNumber(absl::string_view flag, double otherwise, double min, double max) const {
+  if (!Has(flag)) return otherwise;
+  const std::string text = Get(flag, "");
+  double number = 0;
+  if (!absl::SimpleAtod(text, &number) || !(number >= min && number <= max)) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("flag --%s: got \"%s\", want a number from %g to %g", flag, text, min, max));
+  }
+  return number;
+}
+
 absl::StatusOr<std::string> Arguments::GetChoice(absl::string_view flag, absl::string_view otherwise,
                                                  absl::Span<const std::string> choices) const {
   const std::string got = Get(flag, otherwise);

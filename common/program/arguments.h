@@ -45,6 +45,8 @@ class Arguments {
   std::vector<std::string> GetAll(absl::string_view flag) const;
   // INVALID_ARGUMENT if the value is not a number from `min` to `max`.
   absl::StatusOr<int> GetInt(absl::string_view flag, int otherwise, int min, int max) const;
+  // INVALID_ARGUMENT if the value is not a number, possibly with a fraction, from `min` to `max`.
+  absl::StatusOr<double> GetNumber(absl::string_view flag, double otherwise, double min, double max) const;
   // INVALID_ARGUMENT if a given value is not one of `choices`. `otherwise` is not checked.
   absl::StatusOr<std::string> GetChoice(absl::string_view flag, absl::string_view otherwise,
                                         absl::Span<const std::string> choices) const;

@@ -72,6 +72,15 @@ TEST(ArgumentsTest, RefusesNumbersOutOfRange) {
   }
 }
 
+TEST(ArgumentsTest, TakesNumbersWithinTheirRange) {
+  EXPECT_EQ(*Parse({"--servers", "0.5"})->GetNumber("servers", 1, 0.1, 2), 0.5);
+  EXPECT_EQ(*Parse({})->GetNumber("servers", 1, 0.1, 2), 1);
+  for (const char* bad : {"", "x", "0.09", "2.1", "nan", "inf", "-1"}) {
+    EXPECT_EQ(Parse({"--servers", bad})->GetNumber("servers", 1, 0.1, 2).status().message(),
+              std::string("flag --servers: got \"") + bad + "\", want a number from 0.1 to 2");
+  }
+}
+
 TEST(ArgumentsTest, RefusesWhatIsNoChoice) {
   EXPECT_EQ(*Parse({"--mode=async"})->GetChoice("mode", "", {"sync", "async"}), "async");
   EXPECT_EQ(*Parse({})->GetChoice("mode", "", {"sync", "async"}), "");
