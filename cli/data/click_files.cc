@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/data/click_files.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <system_error>
@@ -28,7 +29,7 @@ absl::Status MakeEmptyDirectory(const std::string& directory) {
 
 // Writes rows [begin, end); adds their scores to `scores` unless it is null.
 absl::Status WriteRows(const ClickModel& model, uint64_t begin, uint64_t end, const std::string& path,
-                       absl::FunctionRef<bool(uint64_t)> progress, std::vector<BinaryScore>* scores) {
+                       absl::FunctionRef<void(uint64_t)> progress, std::vector<BinaryScore>* scores) {
   absl::StatusOr<OutputFile> file = OutputFile::Open(path);
   if (!file.ok()) return file.status();
   std::string text;
@@ -36,7 +37,7 @@ absl::Status WriteRows(const ClickModel& model, uint64_t begin, uint64_t end, co
     const ClickRow row = model.Row(number);
     AppendClickLine(row, text);
     if (scores != nullptr) scores->push_back({row.logit, row.clicked});
-    if (number % kRowsPerReport == 0 && !progress(number)) return absl::CancelledError("interrupted");
+    if (number % kRowsPerReport == 0) progress(number);
     if (text.size() < kBlockBytes && number + 1 < end) continue;
     if (absl::Status status = file->Write(text); !status.ok()) return status;
     text.clear();
@@ -60,7 +61,7 @@ void AppendClickLine(const ClickRow& row, std::string& text) {
 }
 
 absl::StatusOr<ClickFiles> WriteClickFiles(const ClickModelOptions& options, uint64_t test_rows,
-                                           const std::string& directory, absl::FunctionRef<bool(uint64_t)> progress) {
+                                           const std::string& directory, absl::FunctionRef<void(uint64_t)> progress) {
   if (absl::Status status = MakeEmptyDirectory(directory); !status.ok()) return status;
   const ClickModel model(options);
   ClickFiles files;
@@ -80,7 +81,8 @@ absl::StatusOr<ClickFiles> WriteClickFiles(const ClickModelOptions& options, uin
   }
   files.bayes_auc = AreaUnderCurve(scores);
   files.bayes_log_loss = LogLoss(scores);
-  for (const BinaryScore& score : scores) files.click_rate += score.label ? 1.0 / static_cast<double>(test_rows) : 0;
+  const auto clicks = std::count_if(scores.begin(), scores.end(), [](const BinaryScore& score) { return score.label; });
+  files.click_rate = static_cast<double>(clicks) / static_cast<double>(test_rows);
   const std::string truth = absl::StrCat(ClickFilesJson(options, files), "\n");
   if (absl::Status status = WriteFileAtomically(files.truth, {truth}); !status.ok()) return status;
   return files;

@@ -25,10 +25,9 @@ struct ClickFiles {
 void AppendClickLine(const ClickRow& row, std::string& text);
 
 // Writes train.tsv, test.tsv with the last `test_rows` rows, and truth.json to a new or empty directory. `progress` is
-// told the number of rows written, about every 10,000; false ends it: CANCELLED, and the file that is being written
-// does not appear.
+// told the number of rows written, every 10,000.
 absl::StatusOr<ClickFiles> WriteClickFiles(const ClickModelOptions& options, uint64_t test_rows,
-                                           const std::string& directory, absl::FunctionRef<bool(uint64_t)> progress);
+                                           const std::string& directory, absl::FunctionRef<void(uint64_t)> progress);
 
 // The options and the result as one JSON object in one line.
 std::string ClickFilesJson(const ClickModelOptions& options, const ClickFiles& files);

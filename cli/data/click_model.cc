@@ -46,11 +46,17 @@ Normals NormalsOf(uint64_t hash) {
   return {radius * std::cos(angle), radius * std::sin(angle)};
 }
 
+// The antiderivative of (x + kShift)^-kExponent, without its constant factor.
+double PowerBelow(double x) { return std::pow(x + kShift, 1 - kExponent); }
+
 double Sigmoid(double logit) { return 1 / (1 + std::exp(-logit)); }
 
 }  // namespace
 
 ClickModel::ClickModel(const ClickModelOptions& options) : options_(options) {
+  for (int field = 0; field < ClickRow::kCategories; ++field) {
+    rank_integrals_[field] = PowerBelow(1 + static_cast<double>(IdsOf(field))) - PowerBelow(1);
+  }
   for (int j = 0; j < ClickRow::kNumbers; ++j) {
     number_weights_[j] =
         NormalsOf(Hash(kNumberWeight, options.seed, j, 0)).first * std::sqrt(kOfNumbers / ClickRow::kNumbers);
@@ -119,11 +125,9 @@ ClickRow ClickModel::Draw(uint64_t number) const {
 }
 
 uint64_t ClickModel::DrawRank(int field, double uniform) const {
-  const double ids = static_cast<double>(IdsOf(field));
-  const double first = std::pow(1 + kShift, 1 - kExponent);
-  const double last = std::pow(1 + ids + kShift, 1 - kExponent);
-  const double x = std::pow(first + uniform * (last - first), 1 / (1 - kExponent)) - kShift;
-  return static_cast<uint64_t>(std::clamp(x, 1.0, ids)) - 1;
+  static const double first = PowerBelow(1);
+  const double x = std::pow(first + uniform * rank_integrals_[field], 1 / (1 - kExponent)) - kShift;
+  return static_cast<uint64_t>(std::clamp(x, 1.0, static_cast<double>(IdsOf(field)))) - 1;
 }
 
 uint32_t ClickModel::IdAt(int field, uint64_t rank, int day) const {

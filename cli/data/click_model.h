@@ -64,6 +64,8 @@ class ClickModel {
 
   const ClickModelOptions options_;
   std::array<double, ClickRow::kNumbers> number_weights_;
+  // The integral of the power law over all ranks of each field.
+  std::array<double, ClickRow::kCategories> rank_integrals_;
   double offset_ = 0, scale_ = 1;
 };
 

@@ -16,10 +16,9 @@ namespace {
 constexpr char kUsage[] =
     "usage: ballast data ctr DIR [flags]\n\n"
     "Writes planted click data to DIR, a new or empty directory: train.tsv, test.tsv with the last rows in time, and\n"
-    "truth.json. Lines have the format of Criteo's: label, 13 numbers, 26 categories of up to 10 million ids each. "
-    "The\n"
-    "labels are drawn from known probabilities, so the best AUC that any model can reach is known: bayes_auc, of the\n"
-    "true logits. The same flags write the same rows.\n\n";
+    "truth.json. Lines have the format of Criteo's: label, 13 numbers, 26 categories of up to 10 million ids each.\n"
+    "The labels are drawn from known probabilities, so the best AUC that any model can reach is known: bayes_auc, of\n"
+    "the true logits. The same flags write the same rows.\n\n";
 
 constexpr absl::Duration kProgressPeriod = absl::Seconds(1);
 
@@ -94,11 +93,10 @@ CommandResult DataCommand(absl::Span<const std::string> args, std::ostream& out,
   if (!request.ok()) return Fail(err, request.status(), kExitBadInput);
   absl::Time last = absl::Now();
   const auto progress = [&](uint64_t rows) {
-    if (absl::Now() - last < kProgressPeriod) return true;
+    if (absl::Now() - last < kProgressPeriod) return;
     last = absl::Now();
     err << absl::StrFormat("%d of %d rows (%d%%)\n", rows, request->options.rows, rows * 100 / request->options.rows)
         << std::flush;
-    return true;
   };
   const absl::StatusOr<ClickFiles> files =
       WriteClickFiles(request->options, request->test_rows, request->directory, progress);

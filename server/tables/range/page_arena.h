@@ -22,7 +22,7 @@ class PageArena {
   static constexpr size_t kMaxSegmentBytes = 64 << 10;
   // Segments start at, and are multiples of, a cache line.
   static constexpr size_t kLineBytes = 64;
-  // Pages that are ready before they are needed: one for this many in use, and not more than kMostAhead.
+  // Pages that are ready before they are needed: one for this many in use, and not more than kMostAheadBytes.
   static constexpr uint64_t kPagesPerPageAhead = 16;
   static constexpr uint64_t kMostAheadBytes = 32 << 20;
 
