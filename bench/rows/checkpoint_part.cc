@@ -21,13 +21,11 @@
 namespace ballast {
 namespace {
 
-constexpr char kJob[] = "bench";
 // Rows of a push whose time counts, and of one that only fills the table.
 constexpr uint64_t kPushedRows = 1000;
 constexpr uint64_t kFilledRows = 50'000;
 // Rows that change between a checkpoint and its increment: 1 of so many.
 constexpr uint64_t kRowsPerChanged = 100;
-constexpr uint64_t kMostRows = 50'000'000;
 constexpr absl::Duration kTimeout = absl::Minutes(5);
 
 // What one checkpoint cost.
@@ -36,6 +34,8 @@ struct Saved {
   uint64_t bytes = 0;
   // Milliseconds of each push meanwhile.
   std::vector<double> pushes;
+
+  double Slowest() const { return *std::max_element(pushes.begin(), pushes.end()); }
 };
 
 // Owns a server with a full table, and a client that changes the same rows over and over. Thread safety: confined to
@@ -106,13 +106,13 @@ class CheckpointRing {
   absl::Status Connect() {
     ClientOptions options;
     options.coordinator = servers_[0].address();
-    options.job = kJob;
+    options.job = kRowsJob;
     options.policy.mutable_async();
     options.workers = 1;
     absl::StatusOr<std::unique_ptr<Client>> client = Client::Connect(options);
     if (!client.ok()) return client.status();
     client_ = *std::move(client);
-    coordinator_ = ServerConnection::Open(servers_[0].address(), {}, /*patient=*/true, kJob);
+    coordinator_ = ServerConnection::Open(servers_[0].address(), {}, /*patient=*/true, kRowsJob);
     return client_->DeclareTables({RowsTable()});
   }
 
@@ -160,7 +160,6 @@ class CheckpointRing {
 
 void AddRow(const char* what, uint64_t rows, const Saved& saved, BenchReport& report, std::ostream& out) {
   const double p50 = Median(saved.pushes), p99 = Percentile(saved.pushes, 0.99);
-  const double slowest = *std::max_element(saved.pushes.begin(), saved.pushes.end());
   report.rows.push_back({{"part", "checkpoint"},
                          {"saves", what},
                          {"rows", rows},
@@ -169,18 +168,18 @@ void AddRow(const char* what, uint64_t rows, const Saved& saved, BenchReport& re
                          {"pushes", saved.pushes.size()},
                          {"p50_milliseconds", p50},
                          {"p99_milliseconds", p99},
-                         {"slowest_milliseconds", slowest}});
+                         {"slowest_milliseconds", saved.Slowest()}});
   out << absl::StrFormat(
              "checkpoint %8d rows, saves %-12s: %7.1f MB in %5.2f s, ms of %d pushes: p50 %.2f, p99 %.2f, slowest "
              "%.2f\n",
-             rows, what, saved.bytes / 1e6, saved.seconds, saved.pushes.size(), p50, p99, slowest)
+             rows, what, saved.bytes / 1e6, saved.seconds, saved.pushes.size(), p50, p99, saved.Slowest())
       << std::flush;
 }
 
 }  // namespace
 
 absl::Status MeasureCheckpoint(const RowsOptions& options, BenchReport& report, std::ostream& out) {
-  const uint64_t rows = std::min(*std::max_element(options.rows.begin(), options.rows.end()), kMostRows);
+  const uint64_t rows = std::min(*std::max_element(options.rows.begin(), options.rows.end()), kMostServerRows);
   if (!HasMemoryFor(rows, kRowDim, report)) return absl::OkStatus();
   const absl::StatusOr<std::unique_ptr<CheckpointRing>> ring = CheckpointRing::Open(rows);
   if (!ring.ok()) return ring.status();
@@ -194,10 +193,7 @@ absl::Status MeasureCheckpoint(const RowsOptions& options, BenchReport& report, 
   const absl::StatusOr<Saved> increment = (*ring)->Save();
   if (!increment.ok()) return increment.status();
   AddRow("an increment", rows, *increment, report, out);
-  double slowest = 0;
-  for (const Saved* saved : {&*whole, &*increment}) {
-    for (double milliseconds : saved->pushes) slowest = std::max(slowest, milliseconds);
-  }
+  const double slowest = std::max(whole->Slowest(), increment->Slowest());
   report.ratios.push_back({"checkpoint_slowest_milliseconds", slowest, 50, true,
                            absl::StrFormat("ms of the slowest push while a server saves %g rows", 1.0 * rows)});
   report.ratios.push_back({"increment_of_whole", 1.0 * increment->bytes / whole->bytes, 0.02, true,

@@ -27,7 +27,9 @@ struct RowsOptions {
 // Weights per row of tables that are measured at one dim.
 inline constexpr int kRowDim = 16;
 
-// The table on a server: of dim 16, with row-wise Adagrad.
+// The job and the table on a server: of dim 16, with row-wise Adagrad. Larger tables are measured in process only.
+inline constexpr char kRowsJob[] = "bench";
+inline constexpr uint64_t kMostServerRows = 50'000'000;
 inline constexpr uint32_t kRowsTable = 1;
 v1::TableSpec RowsTable();
 

@@ -22,13 +22,10 @@
 namespace ballast {
 namespace {
 
-constexpr char kJob[] = "bench";
 constexpr int kBatches = 40;
 // An id and 16 weights in fp32.
 constexpr uint64_t kRowBytes = 8 + kRowDim * sizeof(float);
 constexpr uint64_t kStreamBytes = uint64_t{4} << 20;
-// Larger tables are measured in process only.
-constexpr uint64_t kMostRows = 50'000'000;
 constexpr uint64_t kMostRedisRows = 1'000'000;
 // Calls in flight where rows per second count, as of a worker that asks for the next batches' rows; on these many
 // threads, each with memory of its own.
@@ -133,7 +130,7 @@ class RowsRing {
     for (size_t i = 0; i < std::size(kTransports); ++i) {
       ClientOptions options;
       options.coordinator = servers_[0].address();
-      options.job = kJob;
+      options.job = kRowsJob;
       options.policy.mutable_async();
       options.workers = std::size(kTransports);
       options.worker = i;
@@ -237,9 +234,9 @@ void AddRatios(const std::vector<Contestant>& all, uint64_t rows, BenchReport& r
 
 absl::Status MeasureServer(const RowsOptions& options, BenchReport& report, std::ostream& out) {
   for (uint64_t rows : options.rows) {
-    if (rows > kMostRows) {
-      report.notes.push_back(
-          absl::StrCat("not measured: a server with ", rows, " rows, because the part server has at most ", kMostRows));
+    if (rows > kMostServerRows) {
+      report.notes.push_back(absl::StrCat("not measured: a server with ", rows,
+                                          " rows, because the part server has at most ", kMostServerRows));
       continue;
     }
     if (!HasMemoryFor(rows, kRowDim, report)) continue;
