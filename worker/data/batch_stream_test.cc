@@ -24,8 +24,8 @@ class CountingDataset : public Dataset {
   uint64_t size() const override { return size_; }
   uint64_t features() const override { return 2; }
   std::vector<PlacedLabel> ExtremeLabels() const override { return {}; }
-  absl::Status Read(absl::Span<const uint64_t> indices, absl::Span<float> features,
-                    absl::Span<float> labels) const override {
+  absl::Status Read(absl::Span<const uint64_t> indices, absl::Span<float> features, absl::Span<float> labels,
+                    IdBags* ids) const override {
     if (absl::Status status = CheckRead(*this, indices, features, labels); !status.ok()) return status;
     for (size_t i = 0; i < indices.size(); ++i) {
       if (indices[i] == bad_example) return absl::DataLossError("example is bad");

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "worker/device/device_types.h"
+#include "worker/device/embedding_operations.h"
 #include "worker/device/host_memory.h"
 #include "worker/device/image_operations.h"
 #include "worker/device/normalization_operations.h"
@@ -35,7 +36,10 @@ class TimelineRecorder;
 //
 // Thread safety: one thread issues operations. Other threads may Upload and Download buffers that no operation issued
 // meanwhile touches: each buffer from one thread at a time, except that several threads may Download the same one.
-class Device : public ImageOperations, public NormalizationOperations, public VectorOperations {
+class Device : public EmbeddingOperations,
+               public ImageOperations,
+               public NormalizationOperations,
+               public VectorOperations {
  public:
   virtual ~Device() = default;
 
@@ -111,7 +115,9 @@ class Device : public ImageOperations, public NormalizationOperations, public Ve
   // totals[kLossSum] = sum of the losses of the rows; totals[kCorrect] = number of rows whose largest output (the
   // first of equal ones) is the label, or 0 for a mean squared error. If `gradient` is not null, its matrix becomes
   // its scale times the derivative of the mean loss over the rows with respect to the outputs; it may be the outputs.
-  // Labels are classes 0 to columns - 1. A mean squared error has one output column, and its labels are any numbers.
+  // Labels are classes 0 to columns - 1. A mean squared error has one output column, and its labels are any numbers. A
+  // sigmoid cross-entropy has one output column, the logit x of label 1, and labels 0 and 1: its loss is log(1 + exp(x))
+  // - label * x, and a row is correct if x > 0 and the label is 1, or neither.
   virtual void Loss(LossFunction f, Matrix outputs, const Buffer& labels, Buffer& totals,
                     const LossGradient* gradient) = 0;
 };

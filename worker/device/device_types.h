@@ -44,7 +44,7 @@ struct Factor {
 
 enum class Activation { kRelu, kGelu, kTanh };
 
-enum class LossFunction { kSoftmaxCrossEntropy, kMeanSquaredError };
+enum class LossFunction { kSoftmaxCrossEntropy, kMeanSquaredError, kSigmoidCrossEntropy };
 
 // Identifies one dropout. The key and the element's index alone decide whether an element is kept.
 struct DropoutKey {

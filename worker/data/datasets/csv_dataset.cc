@@ -112,9 +112,10 @@ class CsvDataset : public Dataset {
   bool has_labels() const override { return layout_.label != CsvLayout::kNone; }
   std::vector<PlacedLabel> ExtremeLabels() const override { return extremes_; }
 
-  absl::Status Read(absl::Span<const uint64_t> indices, absl::Span<float> features,
-                    absl::Span<float> labels) const override {
+  absl::Status Read(absl::Span<const uint64_t> indices, absl::Span<float> features, absl::Span<float> labels,
+                    IdBags* ids) const override {
     if (absl::Status status = CheckRead(*this, indices, features, labels); !status.ok()) return status;
+    ClearBags(ids);
     // Rows write only those features of categories and indicators that are not 0.
     std::fill(features.begin(), features.end(), 0.0f);
     for (size_t i = 0; i < indices.size(); ++i) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,16 +21,26 @@ struct PlacedLabel {
   std::string where;
 };
 
-// Examples that can be read in any order: rows of features, each with a label. Knows nothing of epochs, shuffling or
-// batches. Thread safety: thread-safe.
+// Ids of categories, in bags: each example has one bag for each field of ids.
+struct IdBags {
+  // Example by example, field by field.
+  std::vector<uint64_t> ids;
+  // End of each bag in `ids`, [examples, fields], row-major. A bag begins at the end of the one before, and may be empty.
+  std::vector<uint32_t> ends;
+};
+
+// Examples that can be read in any order: rows of features and bags of ids, each with a label. Knows nothing of epochs,
+// shuffling or batches. Thread safety: thread-safe.
 class Dataset {
  public:
   virtual ~Dataset() = default;
 
   // Number of examples, at least 1.
   virtual uint64_t size() const = 0;
-  // Number of features of each example, at least 1.
+  // Number of features of each example. May be 0 if there are fields of ids.
   virtual uint64_t features() const = 0;
+  // Names of the fields of ids, which are unique; empty if the examples have only features.
+  virtual absl::Span<const std::string> id_fields() const { return {}; }
 
   // The schema of a table; null for other formats. Its `classes` name the labels.
   virtual const TableSchema* schema() const { return nullptr; }
@@ -38,14 +49,29 @@ class Dataset {
 
   // Writes the normalized examples with these indices, row by row. `features` must have indices.size() * features()
   // elements, `labels` indices.size(). OUT_OF_RANGE for an index of size() or more, INVALID_ARGUMENT for a span of the
-  // wrong size; the contents of the spans are then unspecified. A label that the file lacks is NaN.
-  virtual absl::Status Read(absl::Span<const uint64_t> indices, absl::Span<float> features,
-                            absl::Span<float> labels) const = 0;
+  // wrong size; the contents of the spans are then unspecified. A label that the file lacks is NaN. Replaces the contents
+  // of `ids`, unless it is null.
+  virtual absl::Status Read(absl::Span<const uint64_t> indices, absl::Span<float> features, absl::Span<float> labels,
+                            IdBags* ids) const = 0;
+  absl::Status Read(absl::Span<const uint64_t> indices, absl::Span<float> features, absl::Span<float> labels) const {
+    return Read(indices, features, labels, nullptr);
+  }
 
   // Returns the first label that is not a whole number, if any, the lowest and the highest label, as found when the
   // data was opened. A loss that accepts these accepts every label.
   virtual std::vector<PlacedLabel> ExtremeLabels() const = 0;
+
+  // The area under the ROC curve of the probabilities from which the labels were drawn, if they are known: no model
+  // predicts the labels better. May take seconds.
+  virtual std::optional<double> BayesAuc() const { return std::nullopt; }
 };
+
+// Replaces `ids` by empty bags: what Read gives for data without fields of ids.
+inline void ClearBags(IdBags* ids) {
+  if (ids == nullptr) return;
+  ids->ids.clear();
+  ids->ends.clear();
+}
 
 // Checks the arguments of Read; every implementation calls it first.
 absl::Status CheckRead(const Dataset& dataset, absl::Span<const uint64_t> indices, absl::Span<const float> features,

@@ -220,9 +220,10 @@ class IdxDataset : public Dataset {
   bool has_labels() const override { return labels_.has_value(); }
   std::vector<PlacedLabel> ExtremeLabels() const override { return extremes_; }
 
-  absl::Status Read(absl::Span<const uint64_t> indices, absl::Span<float> features,
-                    absl::Span<float> labels) const override {
+  absl::Status Read(absl::Span<const uint64_t> indices, absl::Span<float> features, absl::Span<float> labels,
+                    IdBags* ids) const override {
     if (absl::Status status = CheckRead(*this, indices, features, labels); !status.ok()) return status;
+    ClearBags(ids);
     const uint64_t width = images_.header.width;
     for (size_t i = 0; i < indices.size(); ++i) {
       ReadRow(images_.Row(indices[i]), features.data() + i * width);

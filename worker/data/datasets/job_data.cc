@@ -19,16 +19,17 @@ class PartOfDataset : public Dataset {
 
   uint64_t size() const override { return test_ ? held_out_->size() : whole_->size() - held_out_->size(); }
   uint64_t features() const override { return whole_->features(); }
+  absl::Span<const std::string> id_fields() const override { return whole_->id_fields(); }
   const TableSchema* schema() const override { return whole_->schema(); }
   bool has_labels() const override { return whole_->has_labels(); }
   std::vector<PlacedLabel> ExtremeLabels() const override { return whole_->ExtremeLabels(); }
 
-  absl::Status Read(absl::Span<const uint64_t> indices, absl::Span<float> features,
-                    absl::Span<float> labels) const override {
+  absl::Status Read(absl::Span<const uint64_t> indices, absl::Span<float> features, absl::Span<float> labels,
+                    IdBags* ids) const override {
     if (absl::Status status = CheckRead(*this, indices, features, labels); !status.ok()) return status;
     std::vector<uint64_t> in_whole(indices.begin(), indices.end());
     for (uint64_t& index : in_whole) index = InWhole(index);
-    return whole_->Read(in_whole, features, labels);
+    return whole_->Read(in_whole, features, labels, ids);
   }
 
  private:

@@ -90,9 +90,10 @@ class LibsvmDataset : public Dataset {
   bool has_labels() const override { return has_labels_; }
   std::vector<PlacedLabel> ExtremeLabels() const override { return extremes_; }
 
-  absl::Status Read(absl::Span<const uint64_t> indices, absl::Span<float> features,
-                    absl::Span<float> labels) const override {
+  absl::Status Read(absl::Span<const uint64_t> indices, absl::Span<float> features, absl::Span<float> labels,
+                    IdBags* ids) const override {
     if (absl::Status status = CheckRead(*this, indices, features, labels); !status.ok()) return status;
+    ClearBags(ids);
     std::fill(features.begin(), features.end(), normalizer_(0));
     for (size_t i = 0; i < indices.size(); ++i) {
       float* const row = features.data() + i * format_.features;
