@@ -15,8 +15,11 @@ constexpr uint64_t kMaxBatchElements = 1ull << 30;
 }  // namespace
 
 BatchStream::BatchStream(const Dataset* dataset, LeaseSource* leases, Options options)
-    : dataset_(dataset), leases_(leases), options_(options), slots_(std::max(1u, options.prefetch_batches)) {
-  const uint32_t threads = std::max(1u, options.threads);
+    : dataset_(dataset),
+      leases_(leases),
+      options_(std::move(options)),
+      slots_(std::max(1u, options_.prefetch_batches)) {
+  const uint32_t threads = std::max(1u, options_.threads);
   threads_.reserve(threads);
   for (uint32_t i = 0; i < threads; ++i) threads_.emplace_back([this] { Run(); });
 }
@@ -47,6 +50,13 @@ absl::StatusOr<std::optional<Batch>> BatchStream::Next() {
   return std::move(slot.batch);
 }
 
+const Batch* BatchStream::Peek() const {
+  absl::MutexLock lock(&mutex_);
+  const Slot& slot = slots_[returned_ % slots_.size()];
+  const bool has_batch = slot.ready && slot.status.ok() && !slot.end && slot.batch.examples > 0;
+  return has_batch ? &slot.batch : nullptr;
+}
+
 bool BatchStream::AwaitLease(absl::Duration timeout) {
   absl::MutexLock lock(&mutex_);
   return mutex_.AwaitWithTimeout(absl::Condition(this, &BatchStream::MayReturnLocked), timeout) || !fetching_ ||
@@ -66,9 +76,9 @@ bool BatchStream::MayWorkLocked() const {
 }
 
 void BatchStream::Run() {
-  std::vector<uint64_t> indices;
+  Scratch scratch{{}, {}, RowIndexer(options_.tables, dataset_->id_fields().size())};
   while (std::optional<Plan> plan = WaitForPlan()) {
-    absl::Status status = Fill(*plan, indices);
+    absl::Status status = Fill(*plan, scratch);
     absl::MutexLock lock(&mutex_);
     Slot& slot = SlotLocked(plan->sequence);
     if (!status.ok()) ended_ = true;
@@ -128,6 +138,7 @@ BatchStream::Plan BatchStream::TakePlanLocked() {
     plan.batch = std::move(spare_.back());
     spare_.pop_back();
   }
+  plan.batch.sequence = plan.sequence;
   plan.batch.lease_id = lease.id;
   plan.batch.epoch = lease.epoch;
   plan.batch.marks_epoch = lease.steps == 0;
@@ -155,13 +166,14 @@ void BatchStream::EndLocked(absl::Status status) {
   ended_ = true;
 }
 
-absl::Status BatchStream::Fill(Plan& plan, std::vector<uint64_t>& indices) const {
+absl::Status BatchStream::Fill(Plan& plan, Scratch& scratch) const {
   Batch& batch = plan.batch;
   const uint64_t width = dataset_->features();
   if (width > kMaxBatchElements / options_.batch_size) {
     return absl::InvalidArgumentError(absl::StrCat("a batch has ", options_.batch_size, " x ", width,
                                                    " features, want at most ", kMaxBatchElements, " numbers"));
   }
+  std::vector<uint64_t>& indices = scratch.indices;
   indices.resize(batch.examples);
   for (uint32_t i = 0; i < batch.examples; ++i) {
     const uint64_t position = plan.begin + i;
@@ -169,7 +181,11 @@ absl::Status BatchStream::Fill(Plan& plan, std::vector<uint64_t>& indices) const
   }
   batch.features.resize(batch.examples * width);
   batch.labels.resize(batch.examples);
-  return dataset_->Read(indices, absl::MakeSpan(batch.features), absl::MakeSpan(batch.labels));
+  const bool with_ids = !options_.tables.empty();
+  absl::Status status = dataset_->Read(indices, absl::MakeSpan(batch.features), absl::MakeSpan(batch.labels),
+                                       with_ids ? &scratch.ids : nullptr);
+  if (status.ok() && with_ids) scratch.indexer.Index(scratch.ids, batch.tables);
+  return status;
 }
 
 }  // namespace ballast

@@ -14,6 +14,7 @@
 #include "common/job/data_lease.h"
 #include "worker/data/datasets/dataset.h"
 #include "worker/data/datasets/permutation.h"
+#include "worker/data/row_indexer.h"
 
 namespace ballast {
 
@@ -33,6 +34,8 @@ class LeaseSource {
 
 // The examples from which a worker computes one gradient.
 struct Batch {
+  // Position in the stream, from 0.
+  uint64_t sequence = 0;
   uint64_t lease_id = 0;
   uint32_t epoch = 0;
   bool last_of_lease = false;
@@ -45,6 +48,8 @@ struct Batch {
   // [examples, features], row-major.
   std::vector<float> features;
   std::vector<float> labels;
+  // One for each of BatchStream::Options::tables.
+  std::vector<BatchRows> tables;
 };
 
 // Turns leases into batches, and owns the threads that read them ahead. Each lease gives exactly `steps` batches: its
@@ -62,6 +67,8 @@ class BatchStream {
     uint32_t prefetch_batches = 4;
     // At least 1.
     uint32_t threads = 1;
+    // Indices of the fields of ids that each table uses.
+    std::vector<std::vector<size_t>> tables = {};
   };
 
   // Both must outlive the stream. Starts reading immediately.
@@ -75,6 +82,9 @@ class BatchStream {
   // lease. Returns their errors at the position of the batch that failed, and again on each later call. INTERNAL for an
   // invalid lease, CANCELLED after Cancel.
   absl::StatusOr<std::optional<Batch>> Next() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Returns the batch that Next will return, if it is ready and has examples. It stays there until Next.
+  const Batch* Peek() const ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Waits up to `timeout` until Next can return. False if it cannot because the source has no lease for now; true also
   // while a batch is still being read.
@@ -114,7 +124,13 @@ class BatchStream {
   std::optional<Plan> WaitForPlan() ABSL_LOCKS_EXCLUDED(mutex_);
   void FetchLease() ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status CheckLease(const DataLease& lease) const;
-  absl::Status Fill(Plan& plan, std::vector<uint64_t>& indices) const;
+  // Memory of a thread that reads, which it keeps from batch to batch.
+  struct Scratch {
+    std::vector<uint64_t> indices;
+    IdBags ids;
+    RowIndexer indexer;
+  };
+  absl::Status Fill(Plan& plan, Scratch& scratch) const;
 
   Plan TakePlanLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void EndLocked(absl::Status status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -102,7 +102,7 @@ class ValuePlanner {
       }
       Group& group = groups_[group_of.back()];
       // A value that later nodes use must stay, as must one that a sum overwrites after other nodes.
-      group.droppable &= !node.carries && uses_[i + 1] == 1 && users_[i + 1] == i + 1;
+      group.droppable &= !node.carries && !node.table.has_value() && uses_[i + 1] == 1 && users_[i + 1] == i + 1;
       group.marked &= node.recompute;
       group.end_value = i + 2;
     }
@@ -137,12 +137,12 @@ ValuePlan PlanValues(const LayerChain& chain, bool sparse) {
 
 namespace {
 
-// Returns, for each value, whether a parameter's gradient depends on the value's gradient.
+// Returns, for each value, whether the gradient of a parameter or of rows depends on the value's gradient.
 std::vector<bool> WantedGradients(const LayerChain& chain) {
   std::vector<bool> wanted = {false};
   for (const ChainNode& node : chain.nodes) {
     const bool before = wanted[node.input] || (node.sums() && wanted[node.shortcut]);
-    wanted.push_back(before || node.trains());
+    wanted.push_back(before || node.trains() || node.table.has_value());
   }
   return wanted;
 }

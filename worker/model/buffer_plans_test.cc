@@ -22,7 +22,7 @@ LayerChain Chain(const std::string& layers) {
   v1::Model config;
   EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(
       "input { height: 4 width: 4 channels: 2 } loss { softmax_cross_entropy {} } " + layers, &config));
-  return BuildLayerChain(config, 32, {"0", "1"}).value();
+  return BuildLayerChain(config, 32, {.devices = {"0", "1"}}).value();
 }
 
 ValuePlan PlanValuesOf(const std::string& layers, bool sparse = false) { return PlanValues(Chain(layers), sparse); }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -37,9 +38,13 @@ std::string ShapeText(const ImageShape& shape) {
   return shape.pixels() == 1 ? absl::StrCat(shape.channels) : ToString(shape);
 }
 
-absl::StatusOr<ImageShape> InputShape(const v1::Model& model, int64_t features) {
-  if (features < 1 || features > kMaxFeatures) {
-    return absl::InvalidArgumentError(absl::StrCat("model: got ", features, " features, want 1 to ", kMaxFeatures));
+absl::StatusOr<ImageShape> InputShape(const v1::Model& model, int64_t features, bool has_ids) {
+  const bool begins_with_ids = has_ids && !model.layers().empty() && model.layers(0).has_embedding();
+  const int64_t least = begins_with_ids ? 0 : 1;
+  if (features < least || features > kMaxFeatures) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("model: got ", features, " features, want ", least, " to ", kMaxFeatures,
+                     features == 0 && has_ids ? "; for ids alone, the first layer is an embedding" : ""));
   }
   if (!model.has_input()) return ImageShape{1, 1, features};
   const ImageShape image{model.input().height(), model.input().width(),
@@ -72,8 +77,11 @@ class ChainBuilder {
     size_t device = 0;
   };
 
-  ChainBuilder(absl::Span<const std::string> devices, absl::Span<const std::string> freeze)
-      : devices_(devices), freeze_(freeze.begin(), freeze.end()) {}
+  ChainBuilder(const v1::Model& model, const ChainInputs& inputs)
+      : ids_{model.tables(), inputs.id_fields},
+        devices_(inputs.devices),
+        freeze_(inputs.freeze.begin(), inputs.freeze.end()),
+        tables_(model.tables_size()) {}
 
   // Returns the device that the layer names, or `before` if it names none.
   absl::StatusOr<size_t> DeviceOf(const v1::Layer& config, const std::string& name, size_t before) const {
@@ -96,6 +104,18 @@ class ChainBuilder {
   }
 
   std::vector<ChainNode> TakeNodes() { return std::move(nodes_); }
+  // INVALID_ARGUMENT if a table has no layer.
+  absl::StatusOr<std::vector<TableUse>> TakeTables() {
+    std::vector<TableUse> uses;
+    for (size_t i = 0; i < tables_.size(); ++i) {
+      if (!tables_[i].has_value()) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("model.tables: no layer looks up rows of \"", ids_.tables[i].name(), "\", want an embedding"));
+      }
+      uses.push_back(*std::move(tables_[i]));
+    }
+    return uses;
+  }
   // The layers to freeze that Append has not met.
   const std::set<std::string>& left_to_freeze() const { return freeze_; }
 
@@ -110,7 +130,7 @@ class ChainBuilder {
     const bool frozen_around = std::exchange(frozen_, frozen_ || freezes);
     const Value input = Carry(from, *device, name);
     absl::StatusOr<Value> value = config.has_residual() ? AppendResidual(config.residual(), name, input, depth, text)
-                                                        : AppendNode({config, name, input.shape}, input, text);
+                                                        : AppendNode({config, name, input.shape, ids_}, input, text);
     recompute_ = recompute_around;
     frozen_ = frozen_around;
     return value;
@@ -137,13 +157,24 @@ class ChainBuilder {
     if (!layer.ok()) return layer.status();
     absl::StrAppend(&text, (*layer)->Describe());
     const ImageShape shape = (*layer)->output();
+    std::optional<size_t> table;
+    if (LayerTraits traits = (*layer)->traits(); traits.table.has_value()) {
+      table = traits.table->table;
+      if (frozen_) return LayerError(site.name, "is frozen, want another: rows of tables always train");
+      if (tables_[*table].has_value()) {
+        return LayerError(site.name, "an earlier layer looks up rows of table \"", ids_.tables[*table].name(),
+                          "\", want a table for each");
+      }
+      tables_[*table] = std::move(traits.table);
+    }
     nodes_.push_back({.layer = *std::move(layer),
                       .input = from.index,
                       .outputs = shape.elements(),
                       .name = site.name,
                       .device = from.device,
                       .recompute = recompute_,
-                      .frozen = frozen_});
+                      .frozen = frozen_,
+                      .table = table});
     return Value{nodes_.size(), shape, site.name, from.device};
   }
 
@@ -189,9 +220,10 @@ class ChainBuilder {
                         ", which no stride of a convolution of kernel 1 gives; want a shortcut");
     }
     absl::StrAppend(&text, " + ");
-    return AppendNode({projection, name + "/projection", from.shape}, from, text);
+    return AppendNode({projection, name + "/projection", from.shape, ids_}, from, text);
   }
 
+  const IdInputs ids_;
   const absl::Span<const std::string> devices_;
   std::vector<ChainNode> nodes_;
   // Index of the copy, by the index of the original value and the device.
@@ -202,17 +234,18 @@ class ChainBuilder {
   bool frozen_ = false;
   std::set<std::string> freeze_;
   std::set<std::string> names_;
+  // Use of each table, once a layer has it.
+  std::vector<std::optional<TableUse>> tables_;
 };
 
 }  // namespace
 
-absl::StatusOr<LayerChain> BuildLayerChain(v1::Model model, int64_t features, absl::Span<const std::string> devices,
-                                           absl::Span<const std::string> freeze) {
-  const absl::StatusOr<ImageShape> input = InputShape(model, features);
+absl::StatusOr<LayerChain> BuildLayerChain(v1::Model model, int64_t features, const ChainInputs& inputs) {
+  const absl::StatusOr<ImageShape> input = InputShape(model, features, !inputs.id_fields.empty());
   if (!input.ok()) return input.status();
   if (model.layers().empty()) return absl::InvalidArgumentError("model: got no layers, want at least 1");
   NameLayers(model);
-  ChainBuilder builder(devices, freeze);
+  ChainBuilder builder(model, inputs);
   LayerChain chain;
   chain.features = features;
   // Uploads the features directly to the first layer's device. Append reports a device that does not exist.
@@ -225,6 +258,9 @@ absl::StatusOr<LayerChain> BuildLayerChain(v1::Model model, int64_t features, ab
   if (!loss.ok()) return loss.status();
   chain.loss = *std::move(loss);
   chain.nodes = builder.TakeNodes();
+  absl::StatusOr<std::vector<TableUse>> tables = builder.TakeTables();
+  if (!tables.ok()) return tables.status();
+  chain.tables = *std::move(tables);
   if (!builder.left_to_freeze().empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("freeze: got \"", *builder.left_to_freeze().begin(), "\", want the name of a layer"));

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,9 +33,11 @@ struct ChainNode {
   bool recompute = false;
   // True if the layer's parameters keep their values in training.
   bool frozen = false;
+  // Index in LayerChain::tables, if the layer looks up rows of a table.
+  std::optional<size_t> table;
 
   bool sums() const { return layer == nullptr && !carries; }
-  // Returns whether training changes parameters of the layer.
+  // Returns whether training changes parameters of the layer, which does not count rows of tables.
   bool trains() const { return layer != nullptr && !frozen && !layer->Parameters().empty(); }
 };
 
@@ -46,6 +49,8 @@ struct LayerChain {
   // At least one node trains.
   std::vector<ChainNode> nodes;
   std::unique_ptr<Loss> loss;
+  // In the order of v1.Model.tables; each belongs to one node.
+  std::vector<TableUse> tables;
   // Text like "28x28x1 -> conv2d 32 3x3 -> relu".
   std::string layers;
 
@@ -54,12 +59,19 @@ struct LayerChain {
   size_t DeviceOf(size_t value) const { return value == 0 ? features_device : nodes[value - 1].device; }
 };
 
-// `devices` are the names of the worker's devices, of which layers without a device use the first; empty for a single
-// device without a name. `freeze` names layers that do not train; a residual stands for all layers inside it.
+// The parts of a job, besides its model, that determine the chain.
+struct ChainInputs {
+  // Names of the data's fields of ids; without any, the data must have features.
+  std::vector<std::string> id_fields;
+  // Names of the worker's devices, of which layers without a device use the first; empty for a single device without a
+  // name.
+  std::vector<std::string> devices;
+  // Names of layers that do not train; a residual stands for all layers inside it.
+  std::vector<std::string> freeze;
+};
+
 // INVALID_ARGUMENT names the layer, what it got and what it wants.
-absl::StatusOr<LayerChain> BuildLayerChain(v1::Model model, int64_t features,
-                                           absl::Span<const std::string> devices = {},
-                                           absl::Span<const std::string> freeze = {});
+absl::StatusOr<LayerChain> BuildLayerChain(v1::Model model, int64_t features, const ChainInputs& inputs = {});
 
 // Returns text like "784 -> dense 512 -> relu -> dense 10 -> softmax cross-entropy, 407,050 parameters".
 std::string Describe(const LayerChain& chain);

@@ -38,7 +38,7 @@ TEST(LayerChainTest, CarriesValuesToWhereTheyAreUsedOnce) {
   const auto chain =
       BuildLayerChain(Parse("layers { tanh {} device: '1' } layers { residual { layers { gelu {} device: '0' } layers "
                             "{ dense { units: 4 } } } } loss { softmax_cross_entropy {} }"),
-                      4, {"0", "1"});
+                      4, {.devices = {"0", "1"}});
   ASSERT_TRUE(chain.ok()) << chain.status();
   EXPECT_EQ(chain->features_device, 1);
   ASSERT_EQ(chain->nodes.size(), 5);
@@ -56,7 +56,7 @@ TEST(LayerChainTest, CarriesValuesToWhereTheyAreUsedOnce) {
 
 TEST(LayerChainTest, DeviceThatIsNotThereIsRefused) {
   const v1::Model model = Parse("layers { dense { units: 2 } device: \"1\" } loss { softmax_cross_entropy {} }");
-  EXPECT_EQ(BuildLayerChain(model, 4, {"cpu"}).status().message(),
+  EXPECT_EQ(BuildLayerChain(model, 4, {.devices = {"cpu"}}).status().message(),
             "layer \"dense1\": device is \"1\", want cpu: this worker has no other");
 }
 

@@ -51,7 +51,9 @@ absl::StatusOr<std::unique_ptr<Model>> Model::Create(const v1::Model& config, co
     return absl::InvalidArgumentError(
         absl::StrCat("model: got a batch of ", options.max_batch, ", want 1 to ", kMaxBatch));
   }
-  absl::StatusOr<LayerChain> chain = BuildLayerChain(config, options.features, Names(options.devices), options.freeze);
+  absl::StatusOr<LayerChain> chain =
+      BuildLayerChain(config, options.features,
+                      {.id_fields = options.id_fields, .devices = Names(options.devices), .freeze = options.freeze});
   if (!chain.ok()) return chain.status();
   if (absl::Status status = CheckHostLayers(*chain, options.devices); !status.ok()) return status;
   std::unique_ptr<Model> model(new Model(*std::move(chain), options));
@@ -96,10 +98,11 @@ std::vector<Model::NodeSegment> Model::PlanNodeSegments() const {
   bool carried = true;
   for (size_t i = 0; i < chain_.nodes.size(); ++i) {
     const ChainNode& node = chain_.nodes[i];
-    if (carried || node.trains() || node.carries || node.device != chain_.nodes[i - 1].device)
-      segments.push_back({i, i});
+    // A layer with a table is issued for each batch anew, because each has another number of rows.
+    const bool anew = node.carries || node.table.has_value();
+    if (carried || anew || node.trains() || node.device != chain_.nodes[i - 1].device) segments.push_back({i, i});
     segments.back().end = i + 1;
-    carried = node.carries;
+    carried = anew;
   }
   return segments;
 }
@@ -141,6 +144,18 @@ absl::Status Model::GetGradient(size_t index, absl::Span<float> values) {
                            values.size() * sizeof(float));
   const size_t on = parameter_devices_[index];
   return Named(on, device(on).Download(*MemoryOf(index).gradient, 0, values));
+}
+
+absl::Status Model::GetRowGradients(size_t table, absl::Span<float> values) {
+  const Matrix gradient = rows_[table].gradient;
+  if (static_cast<int64_t>(values.size()) != gradient.elements()) {
+    return absl::InvalidArgumentError(absl::StrCat("gradient of rows of table ", table, ": got memory for ",
+                                                   values.size(), " elements, want ", gradient.elements()));
+  }
+  if (values.empty()) return absl::OkStatus();
+  const TimelineScope span(timeline_, TimelineRow::kCopies, "download", "rows", values.size() * sizeof(float));
+  const size_t on = buffers_->DeviceOfTable(table);
+  return Named(on, device(on).Download(*gradient.buffer, 0, values));
 }
 
 std::vector<Model::PlacedStatistic> Model::PlacedStatistics() const {
@@ -212,12 +227,23 @@ absl::StatusOr<double> Model::LossSum() {
   return result->loss_sum;
 }
 
-absl::StatusOr<BatchResult> Model::Evaluate(const BatchView& batch) {
+absl::StatusOr<BatchResult> Model::Evaluate(const BatchView& batch, absl::Span<float> outputs) {
+  if (!outputs.empty() && outputs.size() != static_cast<size_t>(batch.examples * this->outputs())) {
+    return absl::InvalidArgumentError(absl::StrCat("evaluation of ", batch.examples, " examples: got memory for ",
+                                                   outputs.size(), " outputs, want ",
+                                                   batch.examples * this->outputs()));
+  }
   if (absl::Status status = RunForward(batch, nullptr, nullptr); !status.ok()) return status;
-  return ReadLoss(batch.examples);
+  const absl::StatusOr<BatchResult> result = ReadLoss(batch.examples);
+  if (!result.ok() || outputs.empty()) return result;
+  const size_t last = chain_.DeviceOf(stages_.size());
+  const Buffer& values = *buffers_->ValueOf(stages_.size(), batch.examples).buffer;
+  if (absl::Status status = device(last).Download(values, 0, outputs); !status.ok()) return Named(last, status);
+  return result;
 }
 
 absl::Status Model::Predict(absl::Span<const float> features, absl::Span<float> outputs) {
+  if (chain_.features == 0) return absl::InvalidArgumentError("the model predicts from ids, got features alone");
   const int64_t examples = features.size() / chain_.features;
   if (outputs.size() != static_cast<size_t>(examples * this->outputs())) {
     return absl::InvalidArgumentError(absl::StrCat("prediction of ", examples, " examples: got memory for ",
@@ -225,10 +251,7 @@ absl::Status Model::Predict(absl::Span<const float> features, absl::Span<float> 
   }
   // The loss is computed, too, but its result is not read; every loss accepts the label 0.
   const std::vector<float> labels(examples);
-  const BatchView batch{.features = features, .labels = labels, .examples = examples};
-  if (absl::Status status = RunForward(batch, nullptr, nullptr); !status.ok()) return status;
-  const size_t last = chain_.DeviceOf(stages_.size());
-  return Named(last, device(last).Download(*buffers_->ValueOf(stages_.size(), examples).buffer, 0, outputs));
+  return Evaluate({.features = features, .labels = labels, .examples = examples}, outputs).status();
 }
 
 absl::Status Model::CheckBatch(const BatchView& batch) const {
@@ -250,6 +273,24 @@ absl::Status Model::CheckBatch(const BatchView& batch) const {
       return absl::InvalidArgumentError(absl::StrCat("example ", i, " of the batch: its ", status.message()));
     }
   }
+  return CheckRows(batch);
+}
+
+absl::Status Model::CheckRows(const BatchView& batch) const {
+  if (batch.tables.size() != chain_.tables.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("batch: got rows of ", batch.tables.size(), " tables, want ", chain_.tables.size()));
+  }
+  for (size_t t = 0; t < chain_.tables.size(); ++t) {
+    const TableUse& use = chain_.tables[t];
+    const RowsView& rows = batch.tables[t];
+    const size_t bags = batch.examples * use.fields.size();
+    const size_t places = rows.ends.empty() ? 0 : rows.ends.back();
+    if (rows.ends.size() != bags || rows.places.size() != places || rows.values.size() % use.dim != 0) {
+      return absl::InvalidArgumentError(absl::StrCat("batch: got ", rows.ends.size(), " bags with ", rows.places.size(),
+                                                     " places of table ", t, ", want ", bags, " with ", places));
+    }
+  }
   return absl::OkStatus();
 }
 
@@ -265,7 +306,27 @@ Pass Model::PassOf(size_t stage, const BatchView& batch, bool training) const {
           .memory = buffers_->MemoryOf(stage),
           .training = training,
           .dropout = DropoutKey{DropoutSeed(batch), batch.step, stages_[stage].layer},
-          .activation = value_plan_.steps[stage].activation};
+          .activation = value_plan_.steps[stage].activation,
+          .rows = chain_.nodes[stage].table.has_value() ? &rows_[*chain_.nodes[stage].table] : nullptr};
+}
+
+absl::Status Model::UploadRows(const BatchView& batch) {
+  rows_.resize(chain_.tables.size());
+  for (size_t t = 0; t < chain_.tables.size(); ++t) {
+    const TableUse& use = chain_.tables[t];
+    const RowsView& view = batch.tables[t];
+    const int64_t rows = view.values.size() / use.dim;
+    if (absl::Status status = buffers_->ReserveRows(t, rows); !status.ok()) return status;
+    const auto [values, gradient] = buffers_->RowsOf(t, rows);
+    const int64_t fields = use.fields.size();
+    rows_[t] = {values, gradient, {view.ends, view.places, fields, use.mean}};
+    if (rows == 0) continue;
+    const size_t on = buffers_->DeviceOfTable(t);
+    if (absl::Status status = device(on).Upload(view.values, *values.buffer, 0); !status.ok()) {
+      return Named(on, status);
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Model::UploadBatch(const BatchView& batch) {
@@ -277,7 +338,10 @@ absl::Status Model::UploadBatch(const BatchView& batch) {
   if (absl::Status status = device(first).Upload(batch.features, buffers_->features(), 0); !status.ok()) {
     return Named(first, status);
   }
-  return Named(last, device(last).Upload(batch.labels, buffers_->labels(), 0));
+  if (absl::Status status = device(last).Upload(batch.labels, buffers_->labels(), 0); !status.ok()) {
+    return Named(last, status);
+  }
+  return UploadRows(batch);
 }
 
 absl::Status Model::RunForward(const BatchView& batch, StepHooks* hooks, const LossGradient* gradient) {
@@ -326,7 +390,7 @@ bool Model::TakesBatch(const NodeSegment& nodes) const {
 absl::Status Model::Repeat(const NodeSegment& nodes, PassKind pass, const BatchView& batch,
                            absl::FunctionRef<absl::Status()> issue) {
   const ChainNode& first = chain_.nodes[nodes.first];
-  if (first.carries) return issue();
+  if (first.carries || first.table.has_value()) return issue();
   const uint64_t swapped = buffers_->swapped() && TakesBatch(nodes) ? 1 : 0;
   // Only the segment with the loss uses the loss scale.
   const uint32_t scale = nodes.end == stages_.size() ? std::bit_cast<uint32_t>(batch.loss_scale) : 0;

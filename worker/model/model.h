@@ -27,6 +27,8 @@ namespace ballast {
 
 struct ModelOptions {
   int64_t features = 0;
+  // Names of the data's fields of ids.
+  std::vector<std::string> id_fields = {};
   // Seed for dropout.
   uint64_t seed = 0;
   // 1 to 1048576.
@@ -52,16 +54,19 @@ class Model : public TrainableModel {
 
   const std::vector<Parameter>& parameters() const override { return parameters_; }
   const std::vector<ParameterGroup>& parameter_groups() const override { return groups_; }
+  const std::vector<TableUse>& tables() const override { return chain_.tables; }
   std::string Describe() const override { return ballast::Describe(chain_); }
   MemoryBytes Memory() const override { return buffers_->Memory(); }
   bool waits_for_loss() const override { return buffers_->waits_for_loss(); }
   bool classifies() const override { return chain_.loss->classifies(); }
+  bool predicts_probability() const override { return chain_.loss->function() == LossFunction::kSigmoidCrossEntropy; }
   int64_t outputs() const override { return chain_.ElementsOf(chain_.nodes.size()); }
   absl::Status CheckLabel(float label) const override { return chain_.loss->CheckLabel(label); }
 
   absl::Status SetParameter(size_t index, absl::Span<const float> values) override;
   absl::Status GetParameter(size_t index, absl::Span<float> values) override;
   absl::Status GetGradient(size_t index, absl::Span<float> values) override;
+  absl::Status GetRowGradients(size_t table, absl::Span<float> values) override;
   absl::StatusOr<std::vector<Statistic>> Statistics() override;
   absl::Status SetStatistic(const std::string& name, absl::Span<const float> values) override;
   absl::Span<float> HostParameter(size_t index) override { return MemoryOf(index).value->host(); }
@@ -73,9 +78,10 @@ class Model : public TrainableModel {
 
   absl::StatusOr<BatchResult> Train(const BatchView& batch, StepHooks& hooks) override;
   absl::StatusOr<double> LossSum() override;
-  absl::StatusOr<BatchResult> Evaluate(const BatchView& batch) override;
-  // Computes the outputs, [examples, outputs()], from features, [examples, features], without dropout. INVALID_ARGUMENT
-  // for spans of the wrong size or too many examples.
+  using TrainableModel::Evaluate;
+  absl::StatusOr<BatchResult> Evaluate(const BatchView& batch, absl::Span<float> outputs) override;
+  // Computes the outputs, [examples, outputs()], of a model without tables from features, [examples, features], without
+  // dropout. INVALID_ARGUMENT for spans of the wrong size or too many examples.
   absl::Status Predict(absl::Span<const float> features, absl::Span<float> outputs);
 
  private:
@@ -121,6 +127,9 @@ class Model : public TrainableModel {
     return ballast::Named(options_.devices, index, status);
   }
   absl::Status UploadBatch(const BatchView& batch);
+  // Makes the batch's rows of each table the current ones.
+  absl::Status UploadRows(const BatchView& batch);
+  absl::Status CheckRows(const BatchView& batch) const;
   // Issues the operations of a pass over a segment, by calling `issue` or by replaying what it issued before.
   absl::Status Repeat(const NodeSegment& nodes, PassKind pass, const BatchView& batch,
                       absl::FunctionRef<absl::Status()> issue);
@@ -149,6 +158,8 @@ class Model : public TrainableModel {
   std::vector<size_t> parameter_devices_;
   // Set by Create.
   std::unique_ptr<ModelBuffers> buffers_;
+  // Indexed by table; for the current batch.
+  std::vector<RowMemory> rows_;
   Transfer transfer_;
 };
 

@@ -97,6 +97,39 @@ MemoryNeeds ModelBuffers::Needs(size_t device, const ValuePlan& plan) const {
   return needs;
 }
 
+size_t ModelBuffers::DeviceOfTable(size_t table) const {
+  for (const ChainNode& node : layout_.chain.nodes) {
+    if (node.table == table) return node.device;
+  }
+  return 0;
+}
+
+absl::Status ModelBuffers::ReserveRows(size_t table, int64_t rows) {
+  rows_.resize(layout_.chain.tables.size());
+  ParameterMemory& memory = rows_[table];
+  const int64_t floats = rows * layout_.chain.tables[table].dim;
+  if (memory.value != nullptr && memory.value->size() >= floats) return absl::OkStatus();
+  const size_t on = DeviceOfTable(table);
+  if (absl::Status status = device(on).Synchronize(); !status.ok()) return Named(layout_.devices, on, status);
+  memory = {};
+  // The next batches need about as many rows, but some need more.
+  const int64_t roomy = std::max<int64_t>(1, floats + floats / 4);
+  for (std::unique_ptr<Buffer>* buffer : {&memory.value, &memory.gradient}) {
+    absl::StatusOr<std::unique_ptr<Buffer>> made = device(on).Allocate(roomy);
+    if (!made.ok()) {
+      memory = {};
+      return Named(layout_.devices, on, made.status());
+    }
+    *buffer = *std::move(made);
+  }
+  return absl::OkStatus();
+}
+
+std::pair<Matrix, Matrix> ModelBuffers::RowsOf(size_t table, int64_t rows) const {
+  const int64_t dim = layout_.chain.tables[table].dim;
+  return {{rows_[table].value.get(), rows, dim}, {rows_[table].gradient.get(), rows, dim}};
+}
+
 MemoryBytes ModelBuffers::Memory() const {
   MemoryBytes sum;
   for (size_t i = 0; i < layout_.devices.size(); ++i) {
@@ -145,7 +178,8 @@ absl::Status ModelBuffers::AllocateAll() {
   }
   const int64_t most = layout_.max_batch;
   for (const ValuePlan::Place& place : layout_.values.places) {
-    values_.push_back(allocate_activations(place.device, most * place.elements));
+    // Examples with ids alone have no features.
+    values_.push_back(allocate_activations(place.device, std::max<int64_t>(1, most * place.elements)));
   }
   for (const ChainNode& node : layout_.chain.nodes) {
     std::vector<std::unique_ptr<Buffer>>& own = layers_.emplace_back();
@@ -168,7 +202,8 @@ absl::Status ModelBuffers::AllocateAll() {
   labels_ = allocate(loss_device(), most);
   totals_ = allocate(loss_device(), kLossTotals);
   if (!waits_for_loss_) {
-    next_features_ = allocate_activations(layout_.chain.features_device, most * layout_.values.places[0].elements);
+    next_features_ = allocate_activations(layout_.chain.features_device,
+                                          std::max<int64_t>(1, most * layout_.values.places[0].elements));
     next_labels_ = allocate(loss_device(), most);
   }
   for (size_t i = 0; i < layout_.gradients.buffers.size(); ++i) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -81,6 +82,11 @@ class ModelBuffers {
 
   // All parameters, in forward order.
   absl::Span<const ParameterMemory> parameters() const { return parameters_; }
+  // The rows of a table that a batch uses, and their gradient: [rows, dim]. ReserveRows makes them large enough, and
+  // waits for the device if it has to replace them. RESOURCE_EXHAUSTED if memory is short.
+  absl::Status ReserveRows(size_t table, int64_t rows);
+  std::pair<Matrix, Matrix> RowsOf(size_t table, int64_t rows) const;
+  size_t DeviceOfTable(size_t table) const;
   // Buffers for the Memory() of a node's layer.
   absl::Span<const std::unique_ptr<Buffer>> MemoryOf(size_t node) const { return layers_[node]; }
   Matrix ValueOf(size_t value, int64_t examples) const;
@@ -105,6 +111,8 @@ class ModelBuffers {
   const Layout layout_;
   bool waits_for_loss_ = true;
   std::vector<ParameterMemory> parameters_;
+  // Indexed by table; null until the first batch.
+  std::vector<ParameterMemory> rows_;
   // Indexed by node.
   std::vector<std::vector<std::unique_ptr<Buffer>>> layers_;
   // Indexed by the places of the value plan.

@@ -124,7 +124,7 @@ class ModelBuffersTest : public ::testing::Test {
     devices_ = std::move(devices);
     std::vector<std::string> names;
     for (const NamedDevice& device : devices_) names.push_back(device.name);
-    absl::StatusOr<LayerChain> chain = BuildLayerChain(config, 12, names);
+    absl::StatusOr<LayerChain> chain = BuildLayerChain(config, 12, {.devices = names});
     if (!chain.ok()) return chain.status();
     chain_ = *std::move(chain);
     values_ = PlanValues(chain_, /*sparse=*/false);

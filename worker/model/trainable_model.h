@@ -23,6 +23,15 @@ struct ParameterGroup {
   size_t count = 0;
 };
 
+// A view of the rows that a batch uses of one table. Does not own them.
+struct RowsView {
+  // [rows, dim], row-major.
+  absl::Span<const float> values;
+  // The rows of each bag; see RowBags. The bags are those of the table's fields, in the order of TableUse::fields.
+  absl::Span<const uint32_t> ends;
+  absl::Span<const uint32_t> places;
+};
+
 // A view of the examples of one gradient or evaluation. Does not own them.
 struct BatchView {
   // [examples, features], row-major.
@@ -36,6 +45,8 @@ struct BatchView {
   uint64_t seed = 0;
   // Factor on the gradients, but not on the loss, so that small gradients do not underflow at low precision.
   float loss_scale = 1;
+  // One for each of TrainableModel::tables().
+  absl::Span<const RowsView> tables = {};
 };
 
 struct BatchResult {
@@ -93,11 +104,15 @@ class TrainableModel {
   virtual const std::vector<Parameter>& parameters() const = 0;
   // One group for each layer with parameters that are trained, in forward order.
   virtual const std::vector<ParameterGroup>& parameter_groups() const = 0;
+  // The tables of which batches bring rows, in the order of v1.Model.tables.
+  virtual const std::vector<TableUse>& tables() const = 0;
   // Returns layers, loss and number of parameters, for logs.
   virtual std::string Describe() const = 0;
   // Memory of the model on its devices, plus the devices' own workspace and staging memory.
   virtual MemoryBytes Memory() const = 0;
   virtual bool classifies() const = 0;
+  // True if the only output is the logit of the probability of label 1, and all labels are 0 or 1.
+  virtual bool predicts_probability() const = 0;
   // Number of outputs of the last layer, which are the input of the loss.
   virtual int64_t outputs() const = 0;
   // True if backward begins only after the host has read the loss. False if a device runs concurrently with the host,
@@ -110,6 +125,9 @@ class TrainableModel {
   virtual absl::Status SetParameter(size_t index, absl::Span<const float> values) = 0;
   virtual absl::Status GetParameter(size_t index, absl::Span<float> values) = 0;
   virtual absl::Status GetGradient(size_t index, absl::Span<float> values) = 0;
+  // Copies the gradient of a table's rows, [rows, dim], of the batch of the last Train. INVALID_ARGUMENT if the sizes
+  // differ.
+  virtual absl::Status GetRowGradients(size_t table, absl::Span<float> values) = 0;
   // Copies all statistics to the host; not during Train or Evaluate.
   virtual absl::StatusOr<std::vector<Statistic>> Statistics() = 0;
   // Same condition. NOT_FOUND if there is no such statistic, INVALID_ARGUMENT if the sizes differ.
@@ -134,8 +152,9 @@ class TrainableModel {
   // Waits for the devices and returns BatchResult::loss_sum of the current or the last batch. Any thread may call it,
   // from the batch's first GradientReady until the next BeforeForward of that group returns.
   virtual absl::StatusOr<double> LossSum() = 0;
-  // Runs forward and loss without dropout.
-  virtual absl::StatusOr<BatchResult> Evaluate(const BatchView& batch) = 0;
+  // Runs forward and loss without dropout. Copies the outputs, [examples, outputs()], unless the span is empty.
+  virtual absl::StatusOr<BatchResult> Evaluate(const BatchView& batch, absl::Span<float> outputs) = 0;
+  absl::StatusOr<BatchResult> Evaluate(const BatchView& batch) { return Evaluate(batch, {}); }
 };
 
 }  // namespace ballast

@@ -42,6 +42,11 @@ absl::Status Load(const Safetensors& file, SavedModel& to) {
   absl::StatusOr<ModelDescription> description = ParseMetadata(file.metadata);
   if (!description.ok()) return description.status();
   to.description = *std::move(description);
+  if (to.description.model.tables_size() > 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the model has ", to.description.model.tables_size(),
+                     " tables, whose rows are not in this file; want a model without tables"));
+  }
   if (absl::Status status = CheckSize(file, to.description); !status.ok()) return status;
   absl::Status status;
   for (to.max_batch = kBatch; to.max_batch > 0; to.max_batch /= 4) {

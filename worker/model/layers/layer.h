@@ -28,6 +28,23 @@ struct ParameterMemory {
   std::unique_ptr<Buffer> gradient;
 };
 
+// A table's part in a model: the layer that uses it, and the fields of ids whose rows make its vectors.
+struct TableUse {
+  // Index in v1.Model.tables.
+  size_t table = 0;
+  int64_t dim = 0;
+  // Indices of fields of ids in the data, in the order of their vectors.
+  std::vector<size_t> fields;
+  bool mean = false;
+};
+
+// The rows of a table that a batch uses, and their gradient of the mean loss, on the device: [rows, dim].
+struct RowMemory {
+  Matrix values;
+  Matrix gradient;
+  RowBags bags;
+};
+
 // Arguments of a layer for one batch.
 struct Pass {
   Device& device;
@@ -41,6 +58,8 @@ struct Pass {
   DropoutKey dropout;
   // Function to apply to y as well; set only if traits().fuses_activation.
   std::optional<Activation> activation;
+  // Set only if traits().table.
+  const RowMemory* rows = nullptr;
 };
 
 // Device memory that a layer keeps from batch to batch, or from forward to backward.
@@ -66,6 +85,8 @@ struct LayerTraits {
   std::optional<ConvShape> convolution;
   // Forward or Backward uses Buffer::host(), so only the CPU computes the layer.
   bool on_host = false;
+  // Set if the layer looks up rows of a table.
+  std::optional<TableUse> table;
 };
 
 // The arithmetic of one layer, from a batch [examples, inputs] to [examples, output().elements()]. It owns no device

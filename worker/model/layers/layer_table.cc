@@ -7,8 +7,8 @@ namespace ballast {
 
 // Each is defined in the file of its name, the functions of single elements in activation.cc.
 using MakeKind = absl::StatusOr<std::unique_ptr<Layer>>(const LayerSite& site);
-MakeKind MakeAveragePool, MakeBatchNorm, MakeConv2d, MakeCustom, MakeDense, MakeDropout, MakeGelu, MakeLayerNorm,
-    MakeMaxPool, MakeRelu, MakeTanh;
+MakeKind MakeAveragePool, MakeBatchNorm, MakeConv2d, MakeCustom, MakeDense, MakeDotInteraction, MakeDropout,
+    MakeEmbedding, MakeGelu, MakeLayerNorm, MakeMaxPool, MakeRelu, MakeTanh;
 
 namespace {
 
@@ -22,7 +22,9 @@ constexpr struct {
     {v1::Layer::kConv2D, MakeConv2d},
     {v1::Layer::kCustom, MakeCustom},
     {v1::Layer::kDense, MakeDense},
+    {v1::Layer::kDotInteraction, MakeDotInteraction},
     {v1::Layer::kDropout, MakeDropout},
+    {v1::Layer::kEmbedding, MakeEmbedding},
     {v1::Layer::kGelu, MakeGelu},
     {v1::Layer::kLayerNorm, MakeLayerNorm},
     {v1::Layer::kMaxPool, MakeMaxPool},

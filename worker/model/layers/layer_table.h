@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -13,11 +14,18 @@
 
 namespace ballast {
 
+// The tables of a model, and the names of the data's fields of ids.
+struct IdInputs {
+  google::protobuf::RepeatedPtrField<v1::EmbeddingTable> tables;
+  std::vector<std::string> fields;
+};
+
 // A layer of the job file, with its name and its input in the model.
 struct LayerSite {
   const v1::Layer& config;
   std::string name;
   ImageShape input;
+  const IdInputs& ids;
 };
 
 // Returns the error of a layer, which begins with its name.

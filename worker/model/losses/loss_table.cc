@@ -8,7 +8,7 @@ namespace ballast {
 
 // Each is defined in the file of its name.
 using MakeKind = absl::StatusOr<std::unique_ptr<Loss>>(const LossSite& site);
-MakeKind MakeMeanSquaredError, MakeSoftmaxCrossEntropy;
+MakeKind MakeMeanSquaredError, MakeSigmoidCrossEntropy, MakeSoftmaxCrossEntropy;
 
 namespace {
 
@@ -17,6 +17,7 @@ constexpr struct {
   MakeKind* make;
 } kLosses[] = {
     {v1::Loss::kMeanSquaredError, MakeMeanSquaredError},
+    {v1::Loss::kSigmoidCrossEntropy, MakeSigmoidCrossEntropy},
     {v1::Loss::kSoftmaxCrossEntropy, MakeSoftmaxCrossEntropy},
 };
 

@@ -61,6 +61,10 @@ absl::StatusOr<std::unique_ptr<ReplicatedModel>> ReplicatedModel::Create(const v
                                                    "\", want none if batches are split over ", options.devices.size(),
                                                    " devices"));
   }
+  if (config.tables_size() > 0) {
+    return absl::InvalidArgumentError(absl::StrCat("model: got tables and batches split over ", options.devices.size(),
+                                                   " devices, want one device for each worker of a model with tables"));
+  }
   std::unique_ptr<ReplicatedModel> model(new ReplicatedModel(options));
   model->keeps_statistics_ = KeepStatistics(config.layers());
   model->largest_part_ = Split(options.max_batch, options.devices.size()).size(0);
@@ -115,6 +119,10 @@ absl::Status ReplicatedModel::GetParameter(size_t index, absl::Span<float> value
 
 absl::Status ReplicatedModel::GetGradient(size_t index, absl::Span<float> values) {
   return Named(0, replicas_[0]->GetGradient(index, values));
+}
+
+absl::Status ReplicatedModel::GetRowGradients(size_t table, absl::Span<float>) {
+  return absl::InvalidArgumentError(absl::StrCat("table ", table, ": got a model split over devices, which has none"));
 }
 
 absl::StatusOr<std::vector<Statistic>> ReplicatedModel::Statistics() {
@@ -215,11 +223,21 @@ absl::StatusOr<double> ReplicatedModel::LossSum() {
   return sum;
 }
 
-absl::StatusOr<BatchResult> ReplicatedModel::Evaluate(const BatchView& batch) {
+absl::StatusOr<BatchResult> ReplicatedModel::Evaluate(const BatchView& batch, absl::Span<float> outputs) {
   if (absl::Status status = CheckBatch(batch); !status.ok()) return status;
-  if (keeps_statistics_) return EvaluateAlone(batch);
+  if (!outputs.empty() && outputs.size() != static_cast<size_t>(batch.examples * this->outputs())) {
+    return absl::InvalidArgumentError(absl::StrCat("evaluation of ", batch.examples, " examples: got memory for ",
+                                                   outputs.size(), " outputs, want ",
+                                                   batch.examples * this->outputs()));
+  }
+  if (keeps_statistics_) return EvaluateAlone(batch, outputs);
   std::vector<absl::StatusOr<BatchResult>> results(replicas_.size(), BatchResult());
-  RunAll([&](size_t i) { results[i] = replicas_[i]->Evaluate(PartOf(batch, i)); });
+  const Split split(batch.examples, replicas_.size());
+  RunAll([&](size_t i) {
+    absl::Span<float> part = outputs;
+    if (!outputs.empty()) part = outputs.subspan(split.begin(i) * this->outputs(), split.size(i) * this->outputs());
+    results[i] = replicas_[i]->Evaluate(PartOf(batch, i), part);
+  });
   BatchResult sum;
   for (size_t i = 0; i < results.size(); ++i) {
     if (!results[i].ok()) return Named(i, results[i].status());
@@ -228,11 +246,13 @@ absl::StatusOr<BatchResult> ReplicatedModel::Evaluate(const BatchView& batch) {
   return sum;
 }
 
-absl::StatusOr<BatchResult> ReplicatedModel::EvaluateAlone(const BatchView& batch) {
+absl::StatusOr<BatchResult> ReplicatedModel::EvaluateAlone(const BatchView& batch, absl::Span<float> outputs) {
   BatchResult sum;
   for (int64_t begin = 0; begin < batch.examples; begin += largest_part_) {
     const int64_t size = std::min(largest_part_, batch.examples - begin);
-    const absl::StatusOr<BatchResult> result = replicas_[0]->Evaluate(Examples(batch, begin, size));
+    absl::Span<float> part = outputs;
+    if (!outputs.empty()) part = outputs.subspan(begin * this->outputs(), size * this->outputs());
+    const absl::StatusOr<BatchResult> result = replicas_[0]->Evaluate(Examples(batch, begin, size), part);
     if (!result.ok()) return Named(0, result.status());
     sum += *result;
   }

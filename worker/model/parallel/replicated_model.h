@@ -25,14 +25,17 @@ namespace ballast {
 class ReplicatedModel : public TrainableModel {
  public:
   // Creates a replica on each of options.devices; they split options.max_batch. INVALID_ARGUMENT if a layer names a
-  // device; otherwise same errors as Model::Create.
+  // device or the model has tables; otherwise same errors as Model::Create.
   static absl::StatusOr<std::unique_ptr<ReplicatedModel>> Create(const v1::Model& config, const ModelOptions& options);
 
   const std::vector<Parameter>& parameters() const override { return replicas_[0]->parameters(); }
   const std::vector<ParameterGroup>& parameter_groups() const override { return replicas_[0]->parameter_groups(); }
+  // Empty, because Create refuses tables.
+  const std::vector<TableUse>& tables() const override { return replicas_[0]->tables(); }
   std::string Describe() const override;
   MemoryBytes Memory() const override;
   bool classifies() const override { return replicas_[0]->classifies(); }
+  bool predicts_probability() const override { return replicas_[0]->predicts_probability(); }
   bool waits_for_loss() const override { return replicas_[0]->waits_for_loss(); }
   int64_t outputs() const override { return replicas_[0]->outputs(); }
   absl::Status CheckLabel(float label) const override { return replicas_[0]->CheckLabel(label); }
@@ -40,6 +43,7 @@ class ReplicatedModel : public TrainableModel {
   absl::Status SetParameter(size_t index, absl::Span<const float> values) override;
   absl::Status GetParameter(size_t index, absl::Span<float> values) override;
   absl::Status GetGradient(size_t index, absl::Span<float> values) override;
+  absl::Status GetRowGradients(size_t table, absl::Span<float> values) override;
   // Returns those of the first replica, because it evaluates.
   absl::StatusOr<std::vector<Statistic>> Statistics() override;
   absl::Status SetStatistic(const std::string& name, absl::Span<const float> values) override;
@@ -55,7 +59,8 @@ class ReplicatedModel : public TrainableModel {
 
   absl::StatusOr<BatchResult> Train(const BatchView& batch, StepHooks& hooks) override;
   absl::StatusOr<double> LossSum() override;
-  absl::StatusOr<BatchResult> Evaluate(const BatchView& batch) override;
+  using TrainableModel::Evaluate;
+  absl::StatusOr<BatchResult> Evaluate(const BatchView& batch, absl::Span<float> outputs) override;
 
  private:
   explicit ReplicatedModel(ModelOptions options) : options_(std::move(options)) {}
@@ -67,7 +72,7 @@ class ReplicatedModel : public TrainableModel {
   void RunAll(absl::FunctionRef<void(size_t)> task);
   absl::Status SumGradients(size_t group);
   // Evaluates on the first replica.
-  absl::StatusOr<BatchResult> EvaluateAlone(const BatchView& batch);
+  absl::StatusOr<BatchResult> EvaluateAlone(const BatchView& batch, absl::Span<float> outputs);
   // Adds the device's name to its error.
   absl::Status Named(size_t replica, const absl::Status& status) const;
 
