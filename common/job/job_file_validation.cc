@@ -126,6 +126,83 @@ void CheckEvaluated(const v1::Job& job, ValidationErrors& errors) {
         "training.keep_best");
 }
 
+// Checks that tables and the layers that look up their rows belong together, and that a table may have its settings.
+class TableChecker {
+ public:
+  TableChecker(const v1::Model& model, ValidationErrors& errors) : errors_(errors) {
+    for (const v1::EmbeddingTable& table : model.tables()) names_.push_back(table.name());
+    used_.resize(names_.size());
+    CheckLayers(model.layers(), "model.layers");
+    for (int i = 0; i < model.tables_size(); ++i) CheckTable(model.tables(i), i);
+  }
+
+ private:
+  void CheckLayers(const Layers& layers, const std::string& list) {
+    for (int i = 0; i < layers.size(); ++i) {
+      const std::string field = absl::StrCat(list, "[", i, "]");
+      if (layers[i].has_embedding()) CheckUse(layers[i].embedding().table(), field + ".embedding.table");
+      CheckLayers(layers[i].residual().layers(), field + ".residual.layers");
+      CheckLayers(layers[i].residual().shortcut(), field + ".residual.shortcut");
+    }
+  }
+
+  void CheckUse(const std::string& table, const std::string& field) {
+    // A missing name has an error already.
+    if (table.empty()) return;
+    const auto found = absl::c_find(names_, table);
+    if (found == names_.end()) {
+      const std::string* const nearest = FindNearestName(table, names_).name;
+      return errors_.Add(field, absl::StrCat("\"", table, "\""),
+                         nearest == nullptr ? "a table, but model.tables has none"
+                                            : absl::StrCat("a table of model.tables, like \"", *nearest, "\""));
+    }
+    errors_.CheckText(!used_[found - names_.begin()], field, table, "a table that no earlier layer has");
+    used_[found - names_.begin()] = true;
+  }
+
+  void CheckTable(const v1::EmbeddingTable& table, int index) {
+    const std::string field = absl::StrCat("model.tables[", index, "]");
+    errors_.CheckText(IsLayerName(table.name(), kMaxLayerName), field + ".name", table.name(),
+                      absl::StrCat("at most ", kMaxLayerName, " printable characters, no spaces"));
+    errors_.CheckText(absl::c_find(names_, table.name()) - names_.begin() == index, field + ".name", table.name(),
+                      "a name that no earlier table has");
+    if (used_[index] || table.name().empty()) return;
+    errors_.Add(field, absl::StrCat("\"", table.name(), "\", which no layer looks up"),
+                absl::StrCat("a layer with embedding { table: \"", table.name(), "\" }"));
+  }
+
+  ValidationErrors& errors_;
+  std::vector<std::string> names_;
+  // For each table, whether a layer has it.
+  std::vector<bool> used_;
+};
+
+// Adds the first error of a part that has checks of its own, with the part's place in front.
+void AddOf(const std::string& field, const absl::Status& status, ValidationErrors& errors) {
+  if (status.ok()) return;
+  errors.Add(absl::InvalidArgumentError(absl::StrCat(field, ".", status.message())));
+}
+
+// Checks the fields of a job that its tables restrict.
+void CheckTableSettings(const v1::Job& job, ValidationErrors& errors) {
+  const v1::Model& model = job.model();
+  if (model.tables().empty()) return;
+  errors.Check(!job.policy().has_local_sgd(), "policy", "local_sgd",
+               "another policy: rows of tables have no local steps");
+  errors.Check(job.training().precision() != v1::FP16, "training.precision", "FP16",
+               "FP32, TF32 or BF16: gradients of rows are not scaled");
+  for (int i = 0; i < model.tables_size(); ++i) {
+    const v1::EmbeddingTable& table = model.tables(i);
+    const std::string field = absl::StrCat("model.tables[", i, "]");
+    AddOf(field, ValidateInitializer(table.initializer(), v1::PARAMETER_KIND_TABLE), errors);
+    const v1::Optimizer& optimizer = table.has_optimizer() ? table.optimizer() : job.optimizer();
+    AddOf(field, ValidateOptimizer(WithScheduleLength(optimizer, 2), v1::PARAMETER_KIND_TABLE), errors);
+    if (!table.has_policy()) continue;
+    AddOf(field, ValidatePolicy(table.policy(), 0), errors);
+    errors.Check(!table.policy().has_local_sgd(), field + ".policy", "local_sgd", "sync, async or bounded");
+  }
+}
+
 }  // namespace
 
 absl::Status ValidateJob(const v1::Job& job) {
@@ -136,9 +213,15 @@ absl::Status ValidateJob(const v1::Job& job) {
   v1::Job rest = job;
   rest.clear_optimizer();
   rest.clear_policy();
+  for (v1::EmbeddingTable& table : *rest.mutable_model()->mutable_tables()) {
+    table.clear_optimizer();
+    table.clear_policy();
+    table.clear_initializer();
+  }
   CheckLimits(rest, "", errors);
   CheckData(job.data(), errors);
   CheckModel(job.model(), errors);
+  CheckTableSettings(job, errors);
   CheckFreeze(job, errors);
   CheckEvaluated(job, errors);
   errors.Check(!job.optimizer().schedule().total_from_job(), "optimizer.schedule.total_from_job", "true",
@@ -152,6 +235,7 @@ absl::Status ValidateJob(const v1::Job& job) {
 
 void CheckModel(const v1::Model& model, ValidationErrors& errors) {
   LayerChecker(errors).CheckLayers(model.layers(), "model.layers", 0);
+  TableChecker(model, errors);
 }
 
 }  // namespace ballast

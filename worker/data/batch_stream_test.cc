@@ -27,6 +27,7 @@ class CountingDataset : public Dataset {
   absl::Status Read(absl::Span<const uint64_t> indices, absl::Span<float> features, absl::Span<float> labels,
                     IdBags* ids) const override {
     if (absl::Status status = CheckRead(*this, indices, features, labels); !status.ok()) return status;
+    ClearBags(ids);
     for (size_t i = 0; i < indices.size(); ++i) {
       if (indices[i] == bad_example) return absl::DataLossError("example is bad");
       features[2 * i] = indices[i];

@@ -2,6 +2,7 @@
 #include "worker/training/training_loop.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iostream>
 #include <utility>
 #include <vector>
@@ -11,28 +12,59 @@
 
 namespace ballast {
 
-absl::StatusOr<v1::Evaluation> Evaluator::Evaluate() {
-  std::vector<uint64_t> indices;
-  std::vector<float> features, labels;
-  double loss = 0;
-  int64_t correct = 0;
+std::vector<std::vector<size_t>> FieldsOfTables(const TrainableModel& model) {
+  std::vector<std::vector<size_t>> fields;
+  for (const TableUse& use : model.tables()) fields.push_back(use.fields);
+  return fields;
+}
+
+Evaluator::Evaluator(const Dataset* dataset, TrainableModel* model, RowExchange* rows, int64_t batch_size)
+    : dataset_(dataset),
+      model_(model),
+      rows_(rows),
+      batch_size_(batch_size),
+      indexer_(FieldsOfTables(*model), dataset->id_fields().size()) {}
+
+absl::StatusOr<BatchResult> Evaluator::EvaluateBatch(uint64_t begin, uint64_t examples, uint64_t step) {
+  indices_.resize(examples);
+  for (uint64_t i = 0; i < examples; ++i) indices_[i] = begin + i;
+  features_.resize(examples * dataset_->features());
+  labels_.resize(examples);
+  absl::Status read =
+      dataset_->Read(indices_, absl::MakeSpan(features_), absl::MakeSpan(labels_), rows_ == nullptr ? nullptr : &ids_);
+  if (!read.ok()) return read;
+  BatchView view{.features = features_, .labels = labels_, .examples = static_cast<int64_t>(examples)};
+  if (rows_ != nullptr) {
+    indexer_.Index(ids_, batch_rows_);
+    const absl::StatusOr<absl::Span<const RowsView>> rows = rows_->FetchForEvaluation(step, batch_rows_);
+    if (!rows.ok()) return rows.status();
+    view.tables = *rows;
+  }
+  outputs_.resize(model_->predicts_probability() ? examples : 0);
+  absl::StatusOr<BatchResult> result = model_->Evaluate(view, absl::MakeSpan(outputs_));
+  if (!result.ok()) return result.status();
+  for (size_t i = 0; i < outputs_.size(); ++i) scores_.push_back({outputs_[i], labels_[i] == 1});
+  return result;
+}
+
+absl::StatusOr<v1::Evaluation> Evaluator::Evaluate(uint64_t step) {
+  BatchResult sum;
+  scores_.clear();
   for (uint64_t begin = 0; begin < dataset_->size(); begin += batch_size_) {
     const uint64_t examples = std::min<uint64_t>(batch_size_, dataset_->size() - begin);
-    indices.resize(examples);
-    for (uint64_t i = 0; i < examples; ++i) indices[i] = begin + i;
-    features.resize(examples * dataset_->features());
-    labels.resize(examples);
-    absl::Status read = dataset_->Read(indices, absl::MakeSpan(features), absl::MakeSpan(labels));
-    if (!read.ok()) return read;
-    absl::StatusOr<BatchResult> result =
-        model_->Evaluate({.features = features, .labels = labels, .examples = static_cast<int64_t>(examples)});
+    const absl::StatusOr<BatchResult> result = EvaluateBatch(begin, examples, step);
     if (!result.ok()) return result.status();
-    loss += result->loss_sum;
-    correct += result->correct;
+    sum += *result;
   }
   v1::Evaluation evaluation;
-  evaluation.set_loss(loss / dataset_->size());
-  if (model_->classifies()) evaluation.set_accuracy(static_cast<double>(correct) / dataset_->size());
+  evaluation.set_loss(sum.loss_sum / dataset_->size());
+  if (model_->classifies()) evaluation.set_accuracy(static_cast<double>(sum.correct) / dataset_->size());
+  if (!model_->predicts_probability()) return evaluation;
+  evaluation.set_auc(AreaUnderCurve(scores_));
+  const double calibration = Calibration(scores_);
+  if (std::isfinite(calibration)) evaluation.set_calibration(calibration);
+  if (!bayes_auc_.has_value()) bayes_auc_ = dataset_->BayesAuc();
+  if (bayes_auc_->has_value()) evaluation.set_bayes_auc(**bayes_auc_);
   return evaluation;
 }
 
@@ -76,7 +108,7 @@ absl::Status TrainingLoop::Run() {
     parts_.batches->Recycle(**std::move(batch));
   }
   // Lets the last step's gradients reach the servers and the newest values return.
-  return parts_.exchange->AwaitAll();
+  return AwaitAll();
 }
 
 absl::Status TrainingLoop::LearnProgress() {
@@ -97,9 +129,10 @@ absl::Status TrainingLoop::CatchUp() {
   step_ = parts_.exchange->pulled_versions().first;
   if (options_.stride == Stride::kNewest) return absl::OkStatus();
   for (int i = 0; i < kMaxStepsToCatchUp && !options_.interrupted->load(); ++i) {
-    parts_.exchange->BeginBatch(step_++, 0, /*last_of_step=*/true);
-    if (absl::Status status = parts_.exchange->PassEmptyBatch(); !status.ok()) return status;
-    if (absl::Status status = parts_.exchange->AwaitAll(); !status.ok()) return status;
+    parts_.exchange->BeginBatch(step_, 0, /*last_of_step=*/true);
+    if (absl::Status status = PassEmptyBatch(/*last_of_step=*/true); !status.ok()) return status;
+    ++step_;
+    if (absl::Status status = AwaitAll(); !status.ok()) return status;
     if (parts_.exchange->pulled_versions() == std::make_pair(step_, step_)) break;
   }
   return absl::OkStatus();
@@ -111,24 +144,59 @@ absl::StatusOr<std::optional<Batch>> TrainingLoop::NextBatch() {
   return parts_.batches->Next();
 }
 
+absl::StatusOr<absl::Span<const RowsView>> TrainingLoop::FetchRows(const Batch& batch) {
+  if (parts_.rows == nullptr) return absl::Span<const RowsView>();
+  return parts_.rows->Fetch(batch.sequence, step_, batch.tables);
+}
+
+absl::Status TrainingLoop::PrefetchRows(uint64_t step) {
+  const Batch* const next = parts_.batches->Peek();
+  return next == nullptr ? absl::OkStatus() : parts_.rows->Prefetch(next->sequence, step, next->tables);
+}
+
+absl::Status TrainingLoop::PassEmptyBatch(bool last_of_step) {
+  absl::Status status = parts_.exchange->PassEmptyBatch();
+  if (status.ok() && parts_.rows != nullptr) status = parts_.rows->PushNothing(step_, last_of_step);
+  return status;
+}
+
+absl::Status TrainingLoop::AwaitAll() {
+  absl::Status status = parts_.exchange->AwaitAll();
+  if (status.ok() && parts_.rows != nullptr) status = parts_.rows->AwaitPushes();
+  return status;
+}
+
 absl::Status TrainingLoop::Train(const Batch& batch) {
   const TimelineScope span(options_.timeline, TimelineRow::kSteps, "batch");
   const bool last_of_step = ++batches_of_step_ == options_.batches_per_step || batch.last_of_lease;
   parts_.exchange->BeginBatch(step_, batch.examples, last_of_step, batch.share);
   if (batch.examples == 0) {
-    if (absl::Status status = parts_.exchange->PassEmptyBatch(); !status.ok()) return status;
+    if (absl::Status status = PassEmptyBatch(last_of_step); !status.ok()) return status;
   } else {
+    const absl::StatusOr<absl::Span<const RowsView>> rows = FetchRows(batch);
+    if (!rows.ok()) return rows.status();
+    const uint64_t next_step = step_ + (last_of_step ? 1 : 0);
+    const bool early = parts_.rows != nullptr && parts_.rows->pulls_early();
+    if (early) {
+      if (absl::Status status = PrefetchRows(next_step); !status.ok()) return status;
+    }
     const BatchView view{.features = batch.features,
                          .labels = batch.labels,
                          .examples = batch.examples,
                          .step = batches_,
                          .seed = options_.seed,
-                         .loss_scale = parts_.exchange->loss_scale()};
+                         .loss_scale = parts_.exchange->loss_scale(),
+                         .tables = *rows};
     absl::StatusOr<BatchResult> result = parts_.model->Train(view, *parts_.exchange);
     if (!result.ok()) return result.status();
     tally_.epoch = batch.epoch;
     tally_.examples += result->examples;
     tally_.loss_sum += result->loss_sum;
+    if (parts_.rows != nullptr) {
+      absl::Status status = parts_.rows->Push(step_, batch.examples, last_of_step, batch.share);
+      if (status.ok() && !early) status = PrefetchRows(next_step);
+      if (!status.ok()) return status;
+    }
   }
   ++batches_;
   if (!last_of_step) return absl::OkStatus();
@@ -142,7 +210,9 @@ absl::Status TrainingLoop::Train(const Batch& batch) {
 absl::Status TrainingLoop::AwaitData() {
   const absl::Duration timeout = options_.stride == Stride::kOwn ? kLeaseTimeout : kLockStepLeaseTimeout;
   if (!options_.pauses || parts_.batches->AwaitLease(timeout)) return absl::OkStatus();
-  if (absl::Status status = parts_.exchange->Pause(); !status.ok()) return status;
+  absl::Status status = AwaitAll();
+  if (status.ok()) status = parts_.exchange->Pause();
+  if (!status.ok()) return status;
   away_ = true;
   parts_.batches->AwaitLease(absl::InfiniteDuration());
   return absl::OkStatus();
@@ -150,10 +220,10 @@ absl::Status TrainingLoop::AwaitData() {
 
 absl::Status TrainingLoop::EndLease(const Batch& batch) {
   // A lease is complete only once every shard has acknowledged its pushes.
-  if (absl::Status status = parts_.exchange->AwaitAll(); !status.ok()) return status;
+  if (absl::Status status = AwaitAll(); !status.ok()) return status;
   // Reports before completing the lease, so that an epoch's sums are whole once its last lease is done.
   if (tally_.examples > 0) {
-    v1::WorkerProgress mine = TakeTally(parts_.exchange->TakeStats());
+    v1::WorkerProgress mine = TakeTally(TakeStats());
     mine.set_line_continues(true);
     absl::StatusOr<v1::JobProgress> progress = parts_.coordinator->ReportProgress(mine, std::nullopt);
     if (!progress.ok()) return progress.status();
@@ -167,9 +237,10 @@ absl::Status TrainingLoop::EndLease(const Batch& batch) {
 absl::Status TrainingLoop::EndEpoch(uint32_t epochs_done) {
   std::optional<v1::Evaluation> evaluation;
   if (parts_.evaluator != nullptr) {
-    if (absl::Status status = parts_.exchange->AwaitAll(); !status.ok()) return status;
+    if (absl::Status status = AwaitAll(); !status.ok()) return status;
     const TimelineScope span(options_.timeline, TimelineRow::kSteps, "evaluate");
-    absl::StatusOr<v1::Evaluation> evaluated = parts_.evaluator->Evaluate();
+    // Without lock step, the newest rows are those of step 0, for which nobody waits.
+    absl::StatusOr<v1::Evaluation> evaluated = parts_.evaluator->Evaluate(options_.stride == Stride::kOwn ? 0 : step_);
     if (!evaluated.ok()) return evaluated.status();
     evaluation = *std::move(evaluated);
     evaluation->set_epoch(epochs_done);
@@ -188,13 +259,26 @@ absl::Status TrainingLoop::EndOpenEpoch(uint32_t epochs_done) {
 }
 
 absl::Status TrainingLoop::EndJob() {
-  if (absl::Status status = parts_.exchange->AwaitAll(); !status.ok()) return status;
+  if (absl::Status status = AwaitAll(); !status.ok()) return status;
   // In async mode the other workers have pushed since this worker's last pull.
   if (absl::Status status = parts_.exchange->PullAll(0); !status.ok()) return status;
   // If the training ended between two epochs, the last one was evaluated.
   const uint32_t begun = parts_.coordinator->epochs_done();
   const uint32_t epochs = begun > 0 ? std::min(begun, options_.epochs) : options_.epochs;
   return epochs == epoch_ && epoch_ < options_.epochs ? Report(nullptr) : EndEpoch(epochs);
+}
+
+ExchangeStats TrainingLoop::TakeStats() {
+  ExchangeStats stats = parts_.exchange->TakeStats();
+  if (parts_.rows == nullptr) return stats;
+  const RowStats rows = parts_.rows->TakeStats();
+  stats.waited += rows.waited;
+  stats.pushes += rows.pushes;
+  stats.max_staleness = std::max(stats.max_staleness, rows.max_staleness);
+  stats.staleness_sum += rows.staleness_sum;
+  stats.bytes_sent += rows.bytes_sent;
+  stats.bytes_received += rows.bytes_received;
+  return stats;
 }
 
 v1::WorkerProgress TrainingLoop::TakeTally(const ExchangeStats& stats) {
@@ -224,7 +308,7 @@ v1::WorkerProgress TrainingLoop::TakeTally(const ExchangeStats& stats) {
 }
 
 absl::Status TrainingLoop::Report(const v1::Evaluation* evaluation) {
-  const ExchangeStats stats = parts_.exchange->TakeStats();
+  const ExchangeStats stats = TakeStats();
   absl::StatusOr<v1::JobProgress> progress = parts_.coordinator->ReportProgress(
       TakeTally(stats), evaluation == nullptr ? std::nullopt : std::make_optional(*evaluation));
   if (!progress.ok()) return progress.status();
@@ -233,7 +317,7 @@ absl::Status TrainingLoop::Report(const v1::Evaluation* evaluation) {
   if (evaluation != nullptr) {
     std::cerr << absl::StrFormat("epoch %d: test loss %.4g", evaluation->epoch(), evaluation->loss())
               << (evaluation->has_accuracy() ? absl::StrFormat(", accuracy %.4f", evaluation->accuracy()) : "")
-              << std::endl;
+              << (evaluation->has_auc() ? absl::StrFormat(", AUC %.4f", evaluation->auc()) : "") << std::endl;
   }
   if (parts_.recorder == nullptr) return absl::OkStatus();
   if (absl::Status status = parts_.recorder->Train(progress_, stats.loss_scale); !status.ok()) return status;

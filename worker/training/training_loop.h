@@ -5,16 +5,20 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "ballast/v1/coordinator_service.pb.h"
 #include "client/coordinator_link.h"
+#include "common/metrics/binary_scores.h"
 #include "common/trace/timeline_recorder.h"
 #include "worker/data/batch_stream.h"
 #include "worker/data/datasets/dataset.h"
+#include "worker/data/row_indexer.h"
 #include "worker/model/trainable_model.h"
+#include "worker/rows/row_exchange.h"
 #include "worker/training/parameter_exchange.h"
 #include "worker/training/run_recorder.h"
 
@@ -23,18 +27,35 @@ namespace ballast {
 // Evaluates a model on a whole data set, in order and without dropout. Thread safety: none.
 class Evaluator {
  public:
-  // Both must outlive this; the model takes batches of `batch_size`.
-  Evaluator(const Dataset* dataset, TrainableModel* model, int64_t batch_size)
-      : dataset_(dataset), model_(model), batch_size_(batch_size) {}
+  // All must outlive this; the model takes batches of `batch_size`. `rows` is null for a model without tables.
+  Evaluator(const Dataset* dataset, TrainableModel* model, RowExchange* rows, int64_t batch_size);
 
-  // Sets the mean loss, and the accuracy if the model classifies.
-  absl::StatusOr<v1::Evaluation> Evaluate();
+  // Sets the mean loss; the accuracy if the model classifies; AUC and calibration if it predicts a probability, and the
+  // best AUC possible if the data set knows it. Rows are those of FetchForEvaluation at `step`.
+  absl::StatusOr<v1::Evaluation> Evaluate(uint64_t step);
 
  private:
+  // Reads examples [begin, begin + examples) and evaluates them.
+  absl::StatusOr<BatchResult> EvaluateBatch(uint64_t begin, uint64_t examples, uint64_t step);
+
   const Dataset* const dataset_;
   TrainableModel* const model_;
+  RowExchange* const rows_;
   const int64_t batch_size_;
+  // Found by the first evaluation.
+  std::optional<std::optional<double>> bayes_auc_;
+  // Memory for a batch.
+  std::vector<uint64_t> indices_;
+  std::vector<float> features_, labels_, outputs_;
+  IdBags ids_;
+  RowIndexer indexer_;
+  std::vector<BatchRows> batch_rows_;
+  // Of all examples so far; empty unless the model predicts a probability.
+  std::vector<BinaryScore> scores_;
 };
+
+// Returns the fields of ids that each table of the model uses.
+std::vector<std::vector<size_t>> FieldsOfTables(const TrainableModel& model);
 
 // Rule by which a worker rejoins the others' steps after they did not wait for it, because it paused or returned.
 enum class Stride {
@@ -54,6 +75,8 @@ class TrainingLoop {
   struct Parts {
     TrainableModel* model = nullptr;
     ParameterExchange* exchange = nullptr;
+    // Null for a model without tables.
+    RowExchange* rows = nullptr;
     BatchStream* batches = nullptr;
     CoordinatorLink* coordinator = nullptr;
     Evaluator* evaluator = nullptr;
@@ -107,6 +130,13 @@ class TrainingLoop {
   };
 
   absl::StatusOr<std::optional<Batch>> NextBatch();
+  // Fetches the rows of a batch, if the model has tables.
+  absl::StatusOr<absl::Span<const RowsView>> FetchRows(const Batch& batch);
+  // Begins to fetch the rows of the next batch, if it is ready and is of `step`.
+  absl::Status PrefetchRows(uint64_t step);
+  absl::Status PassEmptyBatch(bool last_of_step);
+  // Waits for all pushes in flight.
+  absl::Status AwaitAll();
   // Pulls the newest values and reaches the others' step, after a time in which no one waited for this worker.
   absl::Status CatchUp();
   // Fetches the job's progress for a worker that returns or resumes.
@@ -118,7 +148,9 @@ class TrainingLoop {
   absl::Status EndLease(const Batch& batch);
   absl::Status EndEpoch(uint32_t epochs_done);
   absl::Status EndJob();
-  // Returns the progress since the last call; `stats` are the exchange's since then.
+  // Returns the figures of both exchanges since the last call.
+  ExchangeStats TakeStats();
+  // Returns the progress since the last call; `stats` are those since then.
   v1::WorkerProgress TakeTally(const ExchangeStats& stats);
   absl::Status Report(const v1::Evaluation* evaluation);
 

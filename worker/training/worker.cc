@@ -17,6 +17,8 @@
 #include "common/text/number_text.h"
 #include "common/trace/trace_file.h"
 #include "worker/data/batch_stream.h"
+#include "worker/rows/row_exchange.h"
+#include "worker/rows/table_specs.h"
 #include "worker/training/parameter_exchange.h"
 #include "worker/training/training_loop.h"
 
@@ -184,12 +186,15 @@ absl::Status Worker::Connect() {
   absl::StatusOr<std::unique_ptr<Client>> client = Client::Connect(std::move(options));
   if (!client.ok()) return client.status();
   // All workers compute the same length, because their declarations must be equal.
-  const v1::Optimizer optimizer = WithScheduleLength(
-      options_.job.optimizer(), CountUpdates(options_.job, resources_->train->size(), joined_.workers()));
+  const uint64_t updates = CountUpdates(options_.job, resources_->train->size(), joined_.workers());
+  const v1::Optimizer optimizer = WithScheduleLength(options_.job.optimizer(), updates);
   const absl::Span<const size_t> provided =
       resources_->initial.has_value() ? absl::MakeConstSpan(resources_->initial->provided) : absl::Span<const size_t>();
   absl::Status status =
       (*client)->Declare(ParameterExchange::Specs(*resources_->model, options_.job, optimizer, provided));
+  if (status.ok() && options_.job.model().tables_size() > 0) {
+    status = (*client)->DeclareTables(TableSpecs(options_.job, FirstTableId(), updates));
+  }
   if (status.ok() && joined_.member().rank() == 0 && resources_->initial.has_value())
     status = SetInitialValues(**client);
   if (!status.ok()) return status;
@@ -275,16 +280,28 @@ absl::Status Worker::Train() {
     std::cerr << "warning: this is worker " << rank << "; only worker 0 writes into " << options_.run_dir << std::endl;
   }
   CoordinatorLeases leases(link, GatherTimeLeft());
-  BatchStream batches(
-      resources_->train.get(), &leases,
-      {.seed = job.seed(), .batch_size = job.training().batch_size(), .shuffle = !job.training().no_shuffle()});
+  std::optional<RowExchange> rows;
+  if (job.model().tables_size() > 0) {
+    rows.emplace(resources_->model.get(), client,
+                 RowExchange::Options{.first_id = FirstTableId(),
+                                      .pulls_early = PullsEarly(job),
+                                      .interrupted = &interrupted_,
+                                      .timeline = timeline_.get()});
+  }
+  RowExchange* const row_exchange = rows.has_value() ? &*rows : nullptr;
+  BatchStream batches(resources_->train.get(), &leases,
+                      {.seed = job.seed(),
+                       .batch_size = job.training().batch_size(),
+                       .shuffle = !job.training().no_shuffle(),
+                       .tables = FieldsOfTables(*resources_->model)});
   std::optional<Evaluator> evaluator;
   if (rank == 0 && resources_->test != nullptr) {
-    evaluator.emplace(resources_->test.get(), resources_->model.get(), resources_->max_batch);
+    evaluator.emplace(resources_->test.get(), resources_->model.get(), row_exchange, resources_->max_batch);
   }
   const uint32_t every = job.training().report_every_steps();
   TrainingLoop loop({.model = resources_->model.get(),
                      .exchange = &exchange,
+                     .rows = row_exchange,
                      .batches = &batches,
                      .coordinator = link,
                      .evaluator = evaluator.has_value() ? &*evaluator : nullptr,

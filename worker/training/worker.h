@@ -81,6 +81,8 @@ class Worker {
   absl::Status FailToGather(const absl::Status& status, absl::string_view missing);
   absl::Status Join();
   absl::Status Connect();
+  // Id of the first table; the ids before it are the tensors'.
+  uint32_t FirstTableId() const { return resources_->model->parameters().size(); }
   // Sets the values of init_from at the servers, unless an earlier process of this rank has.
   absl::Status SetInitialValues(Client& client);
   absl::Status Train();

@@ -66,7 +66,9 @@ absl::Status SetPrecision(v1::Precision precision, WorkerDevices& devices) {
 }
 
 absl::StatusOr<std::unique_ptr<TrainableModel>> CreateModel(const v1::Job& job, const WorkerResources& resources) {
+  const absl::Span<const std::string> fields = resources.train->id_fields();
   const ModelOptions options{.features = static_cast<int64_t>(resources.train->features()),
+                             .id_fields = {fields.begin(), fields.end()},
                              .seed = job.seed(),
                              .max_batch = resources.max_batch,
                              .recompute = job.training().recompute(),
@@ -97,6 +99,11 @@ absl::Status CheckClasses(const TableSchema& schema, const TrainableModel& model
   if (!model.classifies()) {
     return absl::InvalidArgumentError(
         absl::StrCat("the labels are text, want a loss for classes: the data has ", ClassesText(schema)));
+  }
+  if (model.predicts_probability()) {
+    if (schema.classes.size() == 2) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(
+        "sigmoid_cross_entropy tells 2 classes apart, want as many in the data: it has ", ClassesText(schema)));
   }
   if (model.outputs() == static_cast<int64_t>(schema.classes.size())) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("the last layer has ", model.outputs(), " outputs, want ",
