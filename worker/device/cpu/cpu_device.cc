@@ -24,6 +24,7 @@
 #include "worker/device/cpu/cpu_buffer.h"
 #include "worker/device/cpu/default_convolution.h"
 #include "worker/device/cpu/elementwise.h"
+#include "worker/device/cpu/embedding.h"
 #include "worker/device/cpu/gemm/small_batch_gemm.h"
 #include "worker/device/cpu/loss.h"
 #include "worker/device/cpu/normalization.h"
@@ -69,6 +70,28 @@ void CheckRows(const Matrix& table, absl::Span<const int64_t> rows, const Matrix
   Require(values.rows == static_cast<int64_t>(rows.size()) && values.columns == table.columns,
           "shape of the rows does not match the table");
   for (const int64_t row : rows) Require(row >= 0 && row < table.rows, "row is outside the table");
+}
+
+// Checks bags of rows of a table against the matrix with their vectors, and returns the place of those in it.
+PooledColumns CheckBags(const Matrix& table, const RowBags& bags, int64_t first, const Matrix& values) {
+  Require(bags.fields >= 0 && static_cast<int64_t>(bags.ends.size()) == values.rows * bags.fields,
+          "number of bags does not match the rows");
+  Require(first >= 0 && first + bags.fields * table.columns <= values.columns, "vectors of the bags are too wide");
+  Require(std::is_sorted(bags.ends.begin(), bags.ends.end()), "bag ends before it begins");
+  Require(bags.places.size() == (bags.ends.empty() ? 0 : bags.ends.back()), "places are not those of the bags");
+  uint32_t largest = 0;
+  for (const uint32_t row : bags.places) largest = std::max(largest, row);
+  Require(bags.places.empty() || largest < table.rows, "row is outside the table");
+  return {values.rows, values.columns, first, table.columns};
+}
+
+// Checks the vectors of an interaction against the matrix with their products.
+InteractionShape CheckInteraction(int64_t dim, const Matrix& vectors, const Matrix& products) {
+  Require(dim > 0 && vectors.columns > 0 && vectors.columns % dim == 0, "row is not vectors of that many elements");
+  const InteractionShape shape = {vectors.rows, vectors.columns / dim, dim};
+  Require(products.rows == vectors.rows && products.columns == dim + shape.pairs(),
+          "products do not match the vectors");
+  return shape;
 }
 
 Rows RowsOf(const Matrix& x) { return {Elements(x).data(), x.rows, x.columns}; }
@@ -394,6 +417,32 @@ class CpuDevice : public Device {
     }
   }
 
+  void CopyColumns(int64_t columns, Matrix x, Matrix y) override {
+    Require(x.rows == y.rows && columns >= 0 && columns <= std::min(x.columns, y.columns),
+            "columns to copy are outside a matrix");
+    ballast::CopyColumns(x.rows, columns, Elements(x).data(), x.columns, Elements(y).data(), y.columns);
+  }
+
+  void PoolRows(Matrix table, const RowBags& bags, int64_t first, Matrix y) override {
+    const PooledColumns in_y = CheckBags(table, bags, first, y);
+    ballast::PoolRows(Elements(table).data(), bags, in_y, Elements(y).data());
+  }
+
+  void PoolRowsBackward(Matrix dy, const RowBags& bags, int64_t first, Matrix dtable) override {
+    const PooledColumns in_dy = CheckBags(dtable, bags, first, dy);
+    ballast::PoolRowsBackward(Elements(dy).data(), bags, in_dy, dtable.rows, Elements(dtable).data());
+  }
+
+  void DotInteraction(int64_t dim, Matrix x, Matrix y) override {
+    ballast::DotInteraction(CheckInteraction(dim, x, y), Elements(x).data(), Elements(y).data());
+  }
+
+  void DotInteractionBackward(int64_t dim, Matrix x, Matrix dy, Matrix dx) override {
+    CheckSame(x, dx);
+    ballast::DotInteractionBackward(CheckInteraction(dim, x, dy), Elements(x).data(), Elements(dy).data(),
+                                    Elements(dx).data());
+  }
+
   void Loss(LossFunction f, Matrix outputs, const Buffer& labels, Buffer& totals,
             const LossGradient* gradient) override {
     Require(labels.size() >= outputs.rows, "fewer labels than outputs");
@@ -413,6 +462,11 @@ class CpuDevice : public Device {
       case LossFunction::kMeanSquaredError:
         Require(outputs.columns == 1, "mean squared error needs one output column");
         sums = MeanSquaredError(Elements(outputs), label, derivative);
+        break;
+      case LossFunction::kSigmoidCrossEntropy:
+        Require(outputs.columns == 1, "sigmoid cross-entropy needs one output column");
+        for (const float value : label) Require(value == 0.0f || value == 1.0f, "label is not 0 or 1");
+        sums = SigmoidCrossEntropy(Elements(outputs), label, derivative);
         break;
     }
     if (gradient != nullptr && gradient->scale != 1) Scale(gradient->scale, gradient->matrix);

@@ -49,4 +49,22 @@ LossTotals MeanSquaredError(absl::Span<const float> outputs, absl::Span<const fl
   return totals;
 }
 
+LossTotals SigmoidCrossEntropy(absl::Span<const float> outputs, absl::Span<const float> labels,
+                               absl::Span<float> gradient) {
+  LossTotals totals;
+  const size_t rows = labels.size();
+  for (size_t row = 0; row < rows; ++row) {
+    const double x = outputs[row], label = labels[row];
+    // The probability of the less likely of both labels is small / (1 + small).
+    const double small = std::exp(-std::abs(x));
+    // Not std::max, which would lose a NaN.
+    totals.loss_sum += (x < 0 ? 0 : x) - label * x + std::log1p(small);
+    if ((x > 0) == (label > 0)) ++totals.correct;
+    if (gradient.empty()) continue;
+    const double probability = (x < 0 ? small : 1.0) / (1.0 + small);
+    gradient[row] = static_cast<float>((probability - label) / rows);
+  }
+  return totals;
+}
+
 }  // namespace ballast

@@ -47,6 +47,15 @@ struct Optional {
   operator const T*() const { return value.has_value() ? &*value : nullptr; }
 };
 
+// Bags of rows that outlive the call that issued their operation.
+struct OwnedBags {
+  std::vector<uint32_t> ends, places;
+  int64_t fields;
+  bool mean;
+
+  operator RowBags() const { return {ends, places, fields, mean}; }
+};
+
 // Collects the buffers among an operation's arguments, and converts the arguments to those of the CPU device.
 struct Operands {
   std::vector<const QueuedBuffer*> buffers;
@@ -70,6 +79,9 @@ struct Operands {
   LossGradient Inner(const LossGradient& g) { return {Inner(g.matrix), g.scale}; }
   // The caller may reuse the numbers when the operation was issued.
   std::vector<int64_t> Inner(absl::Span<const int64_t> rows) { return {rows.begin(), rows.end()}; }
+  OwnedBags Inner(const RowBags& bags) {
+    return {{bags.ends.begin(), bags.ends.end()}, {bags.places.begin(), bags.places.end()}, bags.fields, bags.mean};
+  }
   template <typename T>
   Optional<T> Inner(const T* value) {
     return {value == nullptr ? std::nullopt : std::make_optional(Inner(*value))};
@@ -262,6 +274,18 @@ class QueuedCpuDevice : public QueuedDevice {
   }
   void ScatterAddRows(Matrix dy, absl::Span<const int64_t> rows, Matrix table) override {
     Issue(&Device::ScatterAddRows, dy, rows, table);
+  }
+
+  void CopyColumns(int64_t columns, Matrix x, Matrix y) override { Issue(&Device::CopyColumns, columns, x, y); }
+  void PoolRows(Matrix table, const RowBags& bags, int64_t first, Matrix y) override {
+    Issue(&Device::PoolRows, table, bags, first, y);
+  }
+  void PoolRowsBackward(Matrix dy, const RowBags& bags, int64_t first, Matrix dtable) override {
+    Issue(&Device::PoolRowsBackward, dy, bags, first, dtable);
+  }
+  void DotInteraction(int64_t dim, Matrix x, Matrix y) override { Issue(&Device::DotInteraction, dim, x, y); }
+  void DotInteractionBackward(int64_t dim, Matrix x, Matrix dy, Matrix dx) override {
+    Issue(&Device::DotInteractionBackward, dim, x, dy, dx);
   }
 
  private:
