@@ -84,7 +84,10 @@ absl::Status AddTest(LineFields fields, Metrics& metrics) {
                             .step = fields.Count("step"),
                             .seconds = fields.Number("seconds"),
                             .loss = fields.Number("loss"),
-                            .accuracy = fields.OptionalNumber("accuracy")};
+                            .accuracy = fields.OptionalNumber("accuracy"),
+                            .auc = fields.OptionalNumber("auc"),
+                            .log_loss = fields.OptionalNumber("log_loss"),
+                            .calibration = fields.OptionalNumber("calibration")};
   if (fields.status().ok()) metrics.test.push_back(line);
   return fields.status();
 }
@@ -195,6 +198,9 @@ absl::Status MetricsWriter::Write(const TestMetrics& metrics) {
                                  {"seconds", metrics.seconds},
                                  {"loss", metrics.loss}};
   if (metrics.accuracy.has_value()) line["accuracy"] = *metrics.accuracy;
+  if (metrics.auc.has_value()) line["auc"] = *metrics.auc;
+  if (metrics.log_loss.has_value()) line["log_loss"] = *metrics.log_loss;
+  if (metrics.calibration.has_value()) line["calibration"] = *metrics.calibration;
   return WriteAll(fd_, JsonLine(line) + "\n", path_);
 }
 

@@ -124,6 +124,7 @@ TEST(MetricsReaderTest, NullIsNan) {
   ASSERT_EQ(metrics.test.size(), 1);
   EXPECT_TRUE(std::isnan(metrics.test[0].loss));
   EXPECT_FALSE(metrics.test[0].accuracy.has_value());
+  EXPECT_FALSE(metrics.test[0].auc.has_value()) << "an earlier release did not write it";
 }
 
 TEST(MetricsReaderTest, MissingFileIsNotFound) {
@@ -175,6 +176,26 @@ TEST_F(MetricsWriterTest, WritesOneLineAtOnceForEachCall) {
 TEST_F(MetricsWriterTest, RegressionHasNoAccuracy) {
   Write(TestMetrics{.epoch = 2, .step = 20, .seconds = 1.5, .loss = 0.5});
   EXPECT_EQ(ReadFile(path_).value(), "{\"kind\":\"test\",\"epoch\":2,\"step\":20,\"seconds\":1.5,\"loss\":0.5}\n");
+}
+
+TEST_F(MetricsWriterTest, ClickModelHasItsFigures) {
+  Write(TestMetrics{.epoch = 2,
+                    .step = 20,
+                    .seconds = 1.5,
+                    .loss = 0.5,
+                    .accuracy = 0.75,
+                    .auc = 0.8125,
+                    .log_loss = 0.5,
+                    .calibration = 1.25});
+  EXPECT_EQ(ReadFile(path_).value(),
+            R"({"kind":"test","epoch":2,"step":20,"seconds":1.5,"loss":0.5,"accuracy":0.75,"auc":0.8125,)"
+            R"("log_loss":0.5,"calibration":1.25})"
+            "\n");
+  const Metrics metrics = ReadMetrics(path_).value();
+  ASSERT_EQ(metrics.test.size(), 1);
+  EXPECT_EQ(metrics.test[0].auc, 0.8125);
+  EXPECT_EQ(metrics.test[0].log_loss, 0.5);
+  EXPECT_EQ(metrics.test[0].calibration, 1.25);
 }
 
 TEST_F(MetricsWriterTest, WhatIsWrittenReadsBackAsItWas) {

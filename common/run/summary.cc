@@ -25,6 +25,17 @@ Json CountOrNull(const std::optional<double>& value) {
   return value.has_value() ? Json(static_cast<uint64_t>(*value)) : Json(nullptr);
 }
 
+Json CountOrNull(const std::optional<int64_t>& value) {
+  return value.has_value() ? Json(static_cast<uint64_t>(*value)) : Json(nullptr);
+}
+
+// Returns nullopt if the field is missing or null.
+absl::StatusOr<std::optional<int64_t>> OptionalCountField(const Json& object, const char* key) {
+  const auto it = object.find(key);
+  if (it == object.end() || it->is_null()) return std::nullopt;
+  return CountField(object, key);
+}
+
 Json ToJson(const Distribution& distribution) {
   return {{"buckets", distribution.buckets}, {"mean", distribution.mean}, {"max", distribution.max}};
 }
@@ -158,6 +169,11 @@ std::string SummaryToJson(const Summary& summary) {
                    {"train_loss_examples", summary.train_loss_examples},
                    {"test_loss", NumberOrNull(summary.test_loss)},
                    {"test_accuracy", NumberOrNull(summary.test_accuracy)},
+                   {"test_auc", NumberOrNull(summary.test_auc)},
+                   {"bayes_auc", NumberOrNull(summary.bayes_auc)},
+                   {"log_loss", NumberOrNull(summary.log_loss)},
+                   {"calibration", NumberOrNull(summary.calibration)},
+                   {"rows", CountOrNull(summary.rows)},
                    {"learning_rate", summary.learning_rate},
                    {"max_staleness", summary.max_staleness},
                    {"mean_staleness", summary.mean_staleness},
@@ -206,6 +222,12 @@ absl::StatusOr<Summary> SummaryFromJson(absl::string_view json) {
   Assign(summary.train_loss, NumberField(*object, "train_loss"), status);
   Assign(summary.test_loss, OptionalNumberField(*object, "test_loss"), status);
   Assign(summary.test_accuracy, OptionalNumberField(*object, "test_accuracy"), status);
+  // Earlier releases did not write these.
+  Assign(summary.test_auc, OptionalNumberField(*object, "test_auc"), status);
+  Assign(summary.bayes_auc, OptionalNumberField(*object, "bayes_auc"), status);
+  Assign(summary.log_loss, OptionalNumberField(*object, "log_loss"), status);
+  Assign(summary.calibration, OptionalNumberField(*object, "calibration"), status);
+  Assign(summary.rows, OptionalCountField(*object, "rows"), status);
   Assign(summary.run_dir, StringField(*object, "run_dir"), status);
   Assign(summary.interrupted, BoolField(*object, "interrupted"), status);
   Assign(summary.device, StringField(*object, "device"), status);

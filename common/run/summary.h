@@ -53,6 +53,17 @@ struct Summary {
   // nullopt without a test set; accuracy also for a regression. Written as null.
   std::optional<double> test_loss;
   std::optional<double> test_accuracy;
+  // Area under the ROC curve of the test set, if the model predicts one of two labels; and the area of the
+  // probabilities from which planted labels were drawn, which no model exceeds except by chance. Written as null if not
+  // known, like the fields below.
+  std::optional<double> test_auc;
+  std::optional<double> bayes_auc;
+  // With test_auc: test_loss under its usual name, and the sum of the predicted probabilities divided by the number of
+  // labels 1; nullopt without such labels.
+  std::optional<double> log_loss;
+  std::optional<double> calibration;
+  // Rows of all tables at the end, as counted by the servers; nullopt for a job without tables.
+  std::optional<int64_t> rows;
   // The last learning rate applied.
   double learning_rate = 0;
   // In updates, over the pushes of all workers; the staleness of a push is the largest of its slices.

@@ -34,6 +34,11 @@ Summary Example() {
           .train_loss_examples = 60000,
           .test_loss = 0.375,
           .test_accuracy = 0.8875,
+          .test_auc = 0.78125,
+          .bayes_auc = 0.8125,
+          .log_loss = 0.375,
+          .calibration = 1.0625,
+          .rows = 123456,
           .learning_rate = 0.5,
           .max_staleness = 3,
           .mean_staleness = 1.25,
@@ -71,7 +76,8 @@ TEST(SummaryTest, IsOneLineWithTheKeysThatScriptsReadInThisOrder) {
             R"("codec":"int8","value_codec":"fp32","precision":"fp16","servers":2,"workers":3,"epochs":5,"steps":4690,)"
             R"("examples":300000,"seconds":31.5,"samples_per_second":9523.75,"train_loss":0.25,)"
             R"("train_loss_epoch":5,"train_loss_examples":60000,)"
-            R"("test_loss":0.375,"test_accuracy":0.8875,"learning_rate":0.5,"max_staleness":3,)"
+            R"("test_loss":0.375,"test_accuracy":0.8875,"test_auc":0.78125,"bayes_auc":0.8125,)"
+            R"("log_loss":0.375,"calibration":1.0625,"rows":123456,"learning_rate":0.5,"max_staleness":3,)"
             R"("mean_staleness":1.25,"staleness":{"buckets":[5,2,1],"mean":1.25,"max":3},"dropped":4,)"
             R"("wait_share":0.125,"wait_microseconds":{"buckets":[7,0,1],"mean":2.5,"max":2},)"
             R"("server_seconds":30.5,)"
@@ -91,6 +97,16 @@ TEST(SummaryTest, WithoutATestSetTheKeysAreNull) {
   summary.test_accuracy.reset();
   EXPECT_THAT(SummaryToJson(summary), HasSubstr(R"("test_loss":null,"test_accuracy":null)"));
   EXPECT_FALSE(SummaryFromJson(SummaryToJson(summary)).value().test_accuracy.has_value());
+}
+
+TEST(SummaryTest, WithoutTablesOrFiguresOfClicksTheirKeysAreNull) {
+  const Summary none;
+  EXPECT_THAT(SummaryToJson(none),
+              HasSubstr(R"("test_auc":null,"bayes_auc":null,"log_loss":null,"calibration":null,"rows":null,)"));
+  const auto read = SummaryFromJson(SummaryToJson(none));
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->test_auc, std::nullopt);
+  EXPECT_EQ(read->rows, std::nullopt);
 }
 
 TEST(SummaryTest, ReadsBackWhatWasWritten) {
@@ -130,6 +146,7 @@ std::string Fault(const char* from, const char* to) {
 TEST(SummaryTest, NamesTheKeyThatIsMissingOrWrong) {
   EXPECT_THAT(Fault("\"steps\"", "\"stops\""), HasSubstr("\"steps\" is missing"));
   EXPECT_THAT(Fault(":4690", ":\"many\""), HasSubstr("\"steps\" is \"many\", want a count"));
+  EXPECT_THAT(Fault(":123456", ":-1"), HasSubstr("\"rows\" is -1, want a count"));
 }
 
 TEST(SummaryTest, ReadsWhatAnEarlierReleaseWrote) {
@@ -143,6 +160,8 @@ TEST(SummaryTest, ReadsWhatAnEarlierReleaseWrote) {
   EXPECT_TRUE(summary.staleness.buckets.empty());
   EXPECT_EQ(summary.precision, "");
   EXPECT_EQ(summary.loss_scale, std::nullopt);
+  EXPECT_EQ(summary.test_auc, std::nullopt);
+  EXPECT_EQ(summary.rows, std::nullopt);
 }
 
 TEST(SummaryTest, ReadsStepsAheadUnderItsOldName) {

@@ -14,11 +14,16 @@ std::vector<std::string> FuzzSeeds() {
   summary.steps_ahead = 4;
   summary.staleness = {.buckets = {1, 2, 3}, .mean = 1.5, .max = 6};
   summary.test_loss = 0.25;
+  summary.test_auc = 0.75;
+  summary.calibration = 1.5;
+  summary.rows = 1000;
   return {R"({"kind":"train","epoch":1,"step":10,"examples":80,"seconds":0.5,"loss":1.25,"learning_rate":0.1,)"
           R"("samples_per_second":160,"staleness":0,"wait_share":0.1,"max_staleness":0,"bytes_sent":10,)"
           R"("bytes_received":20,"dropped":0,"skipped_steps":0,"loss_scale":null})"
           "\n"
           R"({"kind":"test","epoch":1,"step":10,"seconds":0.6,"loss":null,"accuracy":0.5})"
+          "\n"
+          R"({"kind":"test","epoch":1,"step":10,"seconds":0.6,"loss":0.5,"auc":0.75,"log_loss":0.5,"calibration":1.5})"
           "\n"
           R"({"kind":"epoch","epoch":1,"step":10,"examples":80,"seconds":0.6,"epoch_examples":80,"train_loss":1.25,)"
           R"("samples_per_second":133})"
