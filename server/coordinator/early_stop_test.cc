@@ -16,12 +16,13 @@ v1::EarlyStopping Options(v1::TestMetric metric, uint32_t epochs, double min_cha
   return options;
 }
 
-// The value is loss and accuracy.
+// The value is loss, accuracy and AUC.
 v1::Evaluation Epoch(uint32_t epoch, double value) {
   v1::Evaluation evaluation;
   evaluation.set_epoch(epoch);
   evaluation.set_loss(value);
   evaluation.set_accuracy(value);
+  evaluation.set_auc(value);
   return evaluation;
 }
 
@@ -39,6 +40,8 @@ TEST(EarlyStopTest, StopsAfterThatManyEpochsWithoutAnImprovement) {
       {"an improvement in between", Options(v1::TEST_LOSS, 2), {4, 5, 3, 4, 5}, 5},
       {"an accuracy that rises", Options(v1::TEST_ACCURACY, 1), {0.4, 0.5, 0.6}, 0},
       {"an accuracy that falls", Options(v1::TEST_ACCURACY, 1), {0.4, 0.3}, 2},
+      {"an AUC that rises", Options(v1::TEST_AUC, 1), {0.6, 0.7, 0.75}, 0},
+      {"an AUC that falls", Options(v1::TEST_AUC, 2), {0.7, 0.75, 0.7, 0.6}, 4},
       {"changes that are too small", Options(v1::TEST_LOSS, 2, 0.5), {4, 3.75, 3.625}, 3},
       {"changes that are large enough", Options(v1::TEST_LOSS, 1, 0.5), {4, 3.5, 3}, 0},
       {"a metric of no name", Options(v1::TEST_METRIC_UNSPECIFIED, 1), {4, 5}, 2},
@@ -73,6 +76,13 @@ TEST(EarlyStopTest, GoesOnFromItsState) {
   after.Evaluated(Epoch(3, 4.5));
   EXPECT_TRUE(after.stops());
   EXPECT_EQ(after.Reason(), "the test loss has not improved for 2 epochs; its best was 4 after epoch 1");
+}
+
+TEST(EarlyStopTest, NamesTheMetricThatDidNotImprove) {
+  EarlyStop stop(Options(v1::TEST_AUC, 1));
+  stop.Evaluated(Epoch(1, 0.75));
+  stop.Evaluated(Epoch(2, 0.7));
+  EXPECT_EQ(stop.Reason(), "the test AUC has not improved for 1 epoch; its best was 0.75 after epoch 1");
 }
 
 }  // namespace

@@ -277,6 +277,9 @@ TEST_F(JobControlTest, RefusesFiguresThatNoWorkerCanHave) {
             "report of worker 1: acknowledged_pushes: got 2, want at most 1, one for each server");
   EXPECT_EQ(error("", "epoch: 2"), "report of worker 1: evaluation.epoch: got 2, want at most 1");
   EXPECT_EQ(error("", "accuracy: -7"), "report of worker 1: evaluation.accuracy: got -7, want 0 to 1");
+  EXPECT_EQ(error("", "auc: 1.5"), "report of worker 1: evaluation.auc: got 1.5, want 0 to 1");
+  EXPECT_EQ(error("", "calibration: -1"), "report of worker 1: evaluation.calibration: got -1, want at least 0");
+  EXPECT_EQ(error("", "bayes_auc: 2"), "report of worker 1: evaluation.bayes_auc: got 2, want 0 to 1");
   EXPECT_EQ(Progress().examples(), 0);
 }
 
@@ -303,9 +306,13 @@ TEST_F(JobControlTest, KeepsAnEvaluationByAWorkerThatHasMadeNoStep) {
   Gather();
   v1::Evaluation evaluation;
   evaluation.set_accuracy(0.75);
+  evaluation.set_auc(0.625);
+  evaluation.set_bayes_auc(0.8125);
   const auto progress = Report(worker0_, {}, &evaluation);
   ASSERT_TRUE(progress.ok());
   EXPECT_EQ(progress->last_evaluation().accuracy(), 0.75);
+  EXPECT_EQ(progress->last_evaluation().auc(), 0.625);
+  EXPECT_EQ(progress->last_evaluation().bayes_auc(), 0.8125);
 }
 
 TEST_F(JobControlTest, RefusesAStateOfAnotherSize) {

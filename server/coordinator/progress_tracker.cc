@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/metrics/test_metric.h"
 #include "common/text/validation_errors.h"
 #include "google/protobuf/util/message_differencer.h"
 
@@ -65,6 +66,11 @@ absl::Status CheckReport(const v1::WorkerProgress& progress, const v1::Evaluatio
     errors.Check(epochs == 0 || evaluation->epoch() <= epochs, "evaluation.epoch", evaluation->epoch(), most);
     errors.Check(evaluation->accuracy() >= 0 && evaluation->accuracy() <= 1, "evaluation.accuracy",
                  evaluation->accuracy(), "0 to 1");
+    // A model that has diverged predicts NaN: its evaluation is reported like a loss that is not finite.
+    errors.Check(!(evaluation->auc() < 0 || evaluation->auc() > 1), "evaluation.auc", evaluation->auc(), "0 to 1");
+    errors.Check(!(evaluation->calibration() < 0), "evaluation.calibration", evaluation->calibration(), "at least 0");
+    errors.Check(evaluation->bayes_auc() >= 0 && evaluation->bayes_auc() <= 1, "evaluation.bayes_auc",
+                 evaluation->bayes_auc(), "0 to 1");
   }
   return errors.First();
 }
@@ -226,21 +232,21 @@ void ProgressTracker::Fill(v1::JobProgress& progress) const {
 bool EarlyStop::Improves(double value) const {
   if (!std::isfinite(value)) return false;
   if (state_.best_epoch() == 0) return true;
-  const double gain = options_.metric() == v1::TEST_ACCURACY ? value - state_.best() : state_.best() - value;
+  const double gain = MetricGain(options_.metric(), value, state_.best());
   return gain > 0 && gain >= options_.min_change();
 }
 
 void EarlyStop::Evaluated(const v1::Evaluation& evaluation) {
   if (evaluation.epoch() <= state_.last_epoch()) return;
   state_.set_last_epoch(evaluation.epoch());
-  const double value = options_.metric() == v1::TEST_ACCURACY ? evaluation.accuracy() : evaluation.loss();
+  const double value = MetricValue(options_.metric(), evaluation);
   if (!Improves(value)) return;
   state_.set_best(value);
   state_.set_best_epoch(evaluation.epoch());
 }
 
 std::string EarlyStop::Reason() const {
-  const char* const metric = options_.metric() == v1::TEST_ACCURACY ? "accuracy" : "loss";
+  const char* const metric = MetricName(options_.metric());
   if (state_.best_epoch() == 0) return absl::StrCat("the test ", metric, " was never a finite number");
   const uint32_t epochs = state_.last_epoch() - state_.best_epoch();
   return absl::StrFormat("the test %s has not improved for %d epoch%s; its best was %.4g after epoch %d", metric,
