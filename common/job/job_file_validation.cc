@@ -119,6 +119,8 @@ void CheckEvaluated(const v1::Job& job, ValidationErrors& errors) {
     errors.Check(tested, field, "no test data", "data.test or data.test_share");
     errors.Check(metric != v1::TEST_ACCURACY || !job.model().loss().has_mean_squared_error(), metric_field,
                  "TEST_ACCURACY with mean_squared_error", "TEST_LOSS: accuracy is for classification");
+    errors.Check(metric != v1::TEST_AUC || job.model().loss().has_sigmoid_cross_entropy(), metric_field,
+                 "TEST_AUC without sigmoid_cross_entropy", "another metric: AUC is for one of two labels");
   };
   check(training.has_early_stopping(), training.early_stopping().metric(), "training.early_stopping",
         "training.early_stopping.metric");

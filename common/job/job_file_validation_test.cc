@@ -83,8 +83,8 @@ TEST(ValidateJobTest, RefusesToDecideByEvaluationsThatThereAreNot) {
   ExpectFault("training { early_stopping {} }", "training.early_stopping.epochs: got 0, want 1 to 1000000");
   ExpectFault("training { early_stopping { epochs: 1 min_change: -1 } }",
               "training.early_stopping.min_change: got -1, want a finite number of at least 0");
-  ExpectFault("training { keep_best: 3 }",
-              "training.keep_best: got 3, want TEST_METRIC_UNSPECIFIED, TEST_ACCURACY or TEST_LOSS");
+  ExpectFault("training { keep_best: 9 }",
+              "training.keep_best: got 9, want TEST_METRIC_UNSPECIFIED, TEST_ACCURACY, TEST_LOSS or TEST_AUC");
   EXPECT_EQ(ValidateWith("training { early_stopping { epochs: 3 metric: TEST_ACCURACY } keep_best: TEST_LOSS }"),
             absl::OkStatus());
   v1::Job job = Good();
@@ -100,6 +100,22 @@ TEST(ValidateJobTest, RefusesToDecideByEvaluationsThatThereAreNot) {
   EXPECT_EQ(ValidateJob(job).message(),
             "training.keep_best: got TEST_ACCURACY with mean_squared_error, want TEST_LOSS: accuracy is for "
             "classification");
+}
+
+TEST(ValidateJobTest, DecidesByAucOnlyIfTheModelPredictsOneOfTwoLabels) {
+  v1::Job job = Good();
+  job.mutable_training()->mutable_early_stopping()->set_epochs(3);
+  job.mutable_training()->mutable_early_stopping()->set_metric(v1::TEST_AUC);
+  job.mutable_training()->set_keep_best(v1::TEST_AUC);
+  EXPECT_EQ(ValidateJob(job).message(),
+            "training.early_stopping.metric: got TEST_AUC without sigmoid_cross_entropy, want another metric: AUC is "
+            "for one of two labels\n"
+            "training.keep_best: got TEST_AUC without sigmoid_cross_entropy, want another metric: AUC is for one of "
+            "two labels");
+  job.mutable_model()->mutable_loss()->mutable_sigmoid_cross_entropy();
+  EXPECT_EQ(ValidateJob(job), absl::OkStatus());
+  job.mutable_training()->set_keep_best(v1::TEST_ACCURACY);
+  EXPECT_EQ(ValidateJob(job), absl::OkStatus());
 }
 
 // The tests of ValidateOptimizer cover every limit.
