@@ -111,6 +111,25 @@ INSTANTIATE_TEST_SUITE_P(Splits, ReplicatedGradientTest,
                          ::testing::Values(std::pair(1, 16), std::pair(2, 16), std::pair(2, 7), std::pair(3, 16),
                                            std::pair(4, 2), std::pair(3, 1), std::pair(2, 0)));
 
+TEST_F(ReplicatedModelTest, TablesAreRefused) {
+  EXPECT_EQ(
+      TryReplicate("tables { name: 't' dim: 4 } layers { embedding { table: 't' } } layers { dense { units: 1 } } "
+                   "loss { sigmoid_cross_entropy {} }",
+                   2)
+          .status()
+          .message(),
+      "model: got tables and batches split over 2 devices, want one device for each worker of a model with "
+      "tables");
+}
+
+TEST_F(ReplicatedModelTest, EvaluationGivesTheOutputsOfAllExamples) {
+  const auto model = Replicate(kDense, 3), whole = Replicate(kDense, 1);
+  std::vector<float> outputs(16 * 4), wanted(16 * 4);
+  ASSERT_TRUE(model->Evaluate(Batch(16), absl::MakeSpan(outputs)).ok());
+  ASSERT_TRUE(whole->Evaluate(Batch(16), absl::MakeSpan(wanted)).ok());
+  EXPECT_THAT(outputs, Pointwise(FloatNear(1e-5f), wanted));
+}
+
 TEST_F(ReplicatedModelTest, GradientsOfWholeNumbersAreExact) {
   const std::unique_ptr<Model> one = Single(kLinear);
   const std::unique_ptr<ReplicatedModel> several = Replicate(kLinear, 4);

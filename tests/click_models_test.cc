@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// Models with tables, by `ballast launch` with real servers and workers, on planted clicks.
+#include <set>
+
+#include "gmock/gmock.h"
+#include "tests/testing/job_test.h"
+
+namespace ballast {
+namespace {
+
+using ::testing::HasSubstr;
+
+class ClickModelsTest : public JobTest {
+ protected:
+  // Writes a small DLRM. `changes` replaces parts of the job file's text.
+  void WriteClickJob(const std::vector<std::pair<std::string, std::string>>& changes = {}) const {
+    std::string text = R"(name: "clicks"
+seed: 3
+data {
+  train { planted_clicks { rows: 40000 end: 30000 ids: 300 drift: 0 } }
+  test { planted_clicks { rows: 40000 begin: 30000 ids: 300 drift: 0 } }
+}
+model {
+  tables { name: "ids" dim: 8 optimizer { adagrad { learning_rate: 0.1 } } }
+  layers { dense { units: 8 } }
+  layers { embedding { table: "ids" } }
+  layers { dot_interaction { dim: 8 } }
+  layers { dense { units: 16 } }
+  layers { relu {} }
+  layers { dense { units: 1 } }
+  loss { sigmoid_cross_entropy {} }
+}
+training { epochs: 1 batch_size: 256 }
+optimizer { adagrad { learning_rate: 0.02 } }
+policy { sync { deterministic: true } }
+)";
+    for (const auto& [from, to] : changes) {
+      ASSERT_NE(text.find(from), std::string::npos) << from;
+      text = absl::StrReplaceAll(text, {{from, to}});
+    }
+    Write("job.textproto", text);
+  }
+
+  // Runs a job that must fail before it trains; returns what it says.
+  std::string Refusal() const {
+    ChildProcess launch = Launch({});
+    EXPECT_NE(launch.Wait().ToString(), "ended with status 0");
+    return launch.output();
+  }
+};
+
+const std::vector<std::string> kTwoAndTwo = {"--servers", "2", "--workers", "2"};
+
+TEST_F(ClickModelsTest, EveryModeLearns) {
+  const std::pair<const char*, std::vector<std::pair<std::string, std::string>>> kModes[] = {
+      {"sync", {}},
+      {"async", {{"sync { deterministic: true }", "async {}"}}},
+      {"scaled", {{"sync { deterministic: true }", "async { scale_by_staleness: true }"}}},
+      {"bounded", {{"sync { deterministic: true }", "bounded { steps_ahead: 2 }"}}},
+      {"hybrid", {{"dim: 8 optimizer", "dim: 8 policy { async {} } optimizer"}}},
+      {"accumulated", {{"batch_size: 256", "batch_size: 64 accumulate_batches: 4"}}},
+      {"bf16",
+       {{"optimizer { adagrad { learning_rate: 0.02 } }",
+         "optimizer { adagrad { learning_rate: 0.02 } } codec { gradients { encoding: BF16 } values: BF16 }"}}},
+  };
+  for (const auto& [mode, changes] : kModes) {
+    WriteClickJob(changes);
+    const auto summary = Train(kTwoAndTwo, mode);
+    SCOPED_TRACE(mode);
+    EXPECT_EQ(summary["examples"], 30000);
+    EXPECT_GT(summary["test_auc"], 0.68);
+    EXPECT_LT(summary["test_auc"], summary["bayes_auc"]);
+    EXPECT_NEAR(summary["bayes_auc"].get<double>(), 0.80, 0.03);
+    EXPECT_LT(summary["log_loss"], 0.6);
+    EXPECT_GT(summary["rows"], 1000);
+    EXPECT_GT(summary["samples_per_second"], 0);
+    EXPECT_EQ(summary["pushes_lost"], 0);
+  }
+}
+
+TEST_F(ClickModelsTest, DeterministicSyncGivesTheSameBitsOnAnyNumberOfServers) {
+  WriteClickJob();
+  const auto one = Train({"--servers", "1", "--workers", "2"}, "one");
+  const auto three = Train({"--servers", "3", "--workers", "2"}, "three");
+  EXPECT_EQ(one["test_auc"], three["test_auc"]);
+  EXPECT_EQ(one["log_loss"], three["log_loss"]);
+  EXPECT_EQ(one["rows"], three["rows"]);
+  const std::vector<LoadedTensor> a = Model("one"), b = Model("three");
+  ASSERT_EQ(a.size(), b.size());
+  for (size_t i = 0; i < a.size(); ++i) EXPECT_EQ(a[i].values, b[i].values) << a[i].name;
+}
+
+TEST_F(ClickModelsTest, AccumulatedBatchesAreOneLargeBatch) {
+  WriteClickJob();
+  const auto large = Train({"--workers", "1"}, "large");
+  WriteClickJob({{"batch_size: 256", "batch_size: 64 accumulate_batches: 4"}});
+  const auto small = Train({"--workers", "1"}, "small");
+  EXPECT_EQ(large["steps"], small["steps"]);
+  EXPECT_EQ(large["rows"], small["rows"]);
+  EXPECT_NEAR(large["test_auc"].get<double>(), small["test_auc"].get<double>(), 2e-3);
+}
+
+TEST_F(ClickModelsTest, NothingIsLostOrDoubledWhenServersAndWorkersAreKilled) {
+  WriteClickJob({{"sync { deterministic: true }", "async {}"}, {"epochs: 1", "epochs: 12"}});
+  const auto calm = Train(kTwoAndTwo, "calm");
+  std::vector<std::string> flags = kTwoAndTwo;
+  flags.insert(flags.end(), {"--durability", "wal", "--chaos", "kill-server=2s,kill-worker=3s"});
+  const auto killed = Train(flags, "killed");
+  EXPECT_EQ(killed["pushes_lost"], 0);
+  EXPECT_EQ(killed["pushes_duplicated"], 0);
+  EXPECT_GE(killed["restarts"], 1);
+  EXPECT_NEAR(killed["test_auc"].get<double>(), calm["test_auc"].get<double>(), 0.02);
+}
+
+TEST_F(ClickModelsTest, AnIdThatIsNotAdmittedHasNoRow) {
+  WriteClickJob();
+  const auto all = Train(kTwoAndTwo, "all");
+  WriteClickJob({{"dim: 8 optimizer", "dim: 8 admission { min_uses: 4 } optimizer"}});
+  const auto few = Train(kTwoAndTwo, "few");
+  EXPECT_LT(few["rows"], all["rows"]);
+  EXPECT_GT(few["rows"], 0);
+}
+
+TEST_F(ClickModelsTest, LabelsOtherThan0And1AreRefused) {
+  Write("train.csv", "user,label\nana,0\nben,2\n");
+  WriteClickJob({{"planted_clicks { rows: 40000 end: 30000 ids: 300 drift: 0 }",
+                  "csv { path: 'train.csv' header: true label: 'label' hashed: 'user' }"},
+                 {"test { planted_clicks { rows: 40000 begin: 30000 ids: 300 drift: 0 } }", ""},
+                 {"layers { dense { units: 8 } }", ""},
+                 {"layers { dot_interaction { dim: 8 } }", ""}});
+  EXPECT_THAT(Refusal(), HasSubstr("train.csv:3: label is 2, want 0 or 1"));
+}
+
+}  // namespace
+}  // namespace ballast
