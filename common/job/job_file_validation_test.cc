@@ -317,6 +317,50 @@ TEST(ValidateJobTest, ReportsAtMostFiveFaults) {
   EXPECT_THAT(std::string(ValidateJob(v1::Job()).message()), EndsWith("\nand 2 more"));
 }
 
+// A model with one table, and changes to it.
+std::string WithTable(const std::string& table, const std::string& rest = "") {
+  return "model { tables { name: 't' dim: 8 " + table + " } layers { embedding { table: 't' } } } " + rest;
+}
+
+TEST(ValidateJobTest, TablesAndTheirLayersBelongTogether) {
+  EXPECT_EQ(ValidateWith(WithTable("")), absl::OkStatus());
+  ExpectFault("model { tables { name: 't' dim: 8 } }",
+              "model.tables[0]: got \"t\", which no layer looks up, want a layer with embedding { table: \"t\" }");
+  ExpectFault("model { layers { embedding { table: 't' } } }",
+              "model.layers[3].embedding.table: got \"t\", want a table, but model.tables has none");
+  ExpectFault(
+      "model { tables { name: 't' dim: 8 } layers { embedding { table: 't' } } layers { residual { layers { "
+      "embedding { table: 'tt' } } } } }",
+      "model.layers[4].residual.layers[0].embedding.table: got \"tt\", want a table of model.tables, like "
+      "\"t\"");
+  ExpectFault(
+      "model { tables { name: 't' dim: 8 } layers { embedding { table: 't' } } layers { embedding { table: 't' "
+      "} } }",
+      "model.layers[4].embedding.table: got \"t\", want a table that no earlier layer has");
+  EXPECT_THAT(ValidateWith("model { tables { name: 't' dim: 8 } tables { name: 't' dim: 8 } layers { embedding { "
+                           "table: 't' } } }")
+                  .message(),
+              StartsWith("model.tables[1].name: got \"t\", want a name that no earlier table has"));
+  ExpectFault("model { tables { name: 't' } layers { embedding { table: 't' } } }",
+              "model.tables[0].dim: got 0, want 1 to 4096");
+}
+
+TEST(ValidateJobTest, TablesHaveSettingsOfTables) {
+  EXPECT_EQ(ValidateWith(WithTable("optimizer { row_wise_adagrad { learning_rate: 0.1 } } policy { async {} } "
+                                   "admission { min_uses: 4 sketch: true } eviction { ttl_steps: 9 }")),
+            absl::OkStatus());
+  EXPECT_THAT(ValidateWith(WithTable("initializer { he_normal {} }")).message(),
+              StartsWith("model.tables[0].initializer"));
+  EXPECT_THAT(ValidateWith(WithTable("optimizer { sgd { learning_rate: -1 } }")).message(),
+              StartsWith("model.tables[0].optimizer.sgd.learning_rate: got -1"));
+  ExpectFault(WithTable("policy { local_sgd { local_steps: 2 learning_rate: 0.1 } }"),
+              "model.tables[0].policy: got local_sgd, want sync, async or bounded");
+  ExpectFault(WithTable("", "policy { local_sgd { local_steps: 2 learning_rate: 0.1 } }"),
+              "policy: got local_sgd, want another policy: rows of tables have no local steps");
+  ExpectFault(WithTable("", "training { precision: FP16 }"),
+              "training.precision: got FP16, want FP32, TF32 or BF16: gradients of rows are not scaled");
+}
+
 }  // namespace
 
 }  // namespace ballast

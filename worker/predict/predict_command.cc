@@ -171,7 +171,8 @@ int Predict(const Request& request, SavedModel& saved, const Dataset& data, cons
 
 int Evaluate(const Request& request, SavedModel& saved, const Dataset& data, const Streams& streams) {
   if (absl::Status status = CheckLabels(data, *saved.model); !status.ok()) return Fail(streams, status, 2);
-  const absl::StatusOr<v1::Evaluation> result = Evaluator(&data, saved.model.get(), saved.max_batch).Evaluate();
+  const absl::StatusOr<v1::Evaluation> result =
+      Evaluator(&data, saved.model.get(), /*rows=*/nullptr, saved.max_batch).Evaluate(0);
   if (!result.ok()) return Fail(streams, result.status(), 1);
   if (request.json) {
     nlohmann::ordered_json json = {{"loss", result->loss()}};
