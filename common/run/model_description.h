@@ -31,7 +31,7 @@ ModelDescription DescribeModel(const v1::Job& job, int64_t features, const std::
 //   job, step, ballast (its version): texts
 //   model, source, normalization, table: JSON; missing if empty
 //   features: their number. layout: "HWC", which is their order if model.input is set
-//   loss: "softmax_cross_entropy" or "mean_squared_error"
+//   loss: "softmax_cross_entropy", "sigmoid_cross_entropy" or "mean_squared_error"
 std::map<std::string, std::string> ToMetadata(const ModelDescription& description, uint64_t step);
 
 // Reads such metadata, and trusts nothing in it: INVALID_ARGUMENT names the key, or the field of the model that is out

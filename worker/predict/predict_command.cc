@@ -133,6 +133,7 @@ absl::StatusOr<OutputFile> OpenOutput(const Request& request, const std::string&
 // Writes the predictions for all examples, in chunks.
 absl::Status WritePredictions(SavedModel& saved, const Dataset& data, const PredictionText& format, OutputFile& to) {
   const int64_t outputs = saved.model->outputs();
+  const bool logit = saved.model->predicts_probability();
   std::vector<uint64_t> indices;
   std::vector<float> features, labels, predicted;
   std::string text = format.header();
@@ -146,7 +147,9 @@ absl::Status WritePredictions(SavedModel& saved, const Dataset& data, const Pred
     if (status.ok()) status = saved.model->Predict(features, absl::MakeSpan(predicted));
     if (!status.ok()) return status;
     for (size_t i = 0; i < indices.size(); ++i) {
-      format.Append(absl::MakeConstSpan(predicted).subspan(i * outputs, outputs), text);
+      // A logit x of label 1 is a softmax over 0 and x.
+      const float logits[] = {0, predicted[i * outputs]};
+      format.Append(logit ? logits : absl::MakeConstSpan(predicted).subspan(i * outputs, outputs), text);
     }
     if (text.size() < kChunkBytes) continue;
     if (status = CannotWrite(to.Write(text)); !status.ok()) return status;
@@ -159,7 +162,8 @@ absl::Status WritePredictions(SavedModel& saved, const Dataset& data, const Pred
 int Predict(const Request& request, SavedModel& saved, const Dataset& data, const Streams& streams) {
   std::vector<std::string> classes;
   if (saved.model->classifies()) {
-    absl::StatusOr<std::vector<std::string>> names = ClassNames(saved.description, saved.model->outputs());
+    absl::StatusOr<std::vector<std::string>> names =
+        ClassNames(saved.description, saved.model->predicts_probability() ? 2 : saved.model->outputs());
     if (!names.ok()) return Fail(streams, names.status(), 2);
     classes = *std::move(names);
   }
@@ -177,11 +181,14 @@ int Evaluate(const Request& request, SavedModel& saved, const Dataset& data, con
   if (request.json) {
     nlohmann::ordered_json json = {{"loss", result->loss()}};
     if (result->has_accuracy()) json["accuracy"] = result->accuracy();
+    if (result->has_auc()) json["auc"] = result->auc();
+    if (result->has_calibration()) json["calibration"] = result->calibration();
     json["examples"] = data.size();
     streams.out << JsonLine(json) << std::endl;
   } else {
     streams.out << absl::StrFormat("loss %.4g", result->loss())
-                << (result->has_accuracy() ? absl::StrFormat(", accuracy %.4f", result->accuracy()) : "") << " on "
+                << (result->has_accuracy() ? absl::StrFormat(", accuracy %.4f", result->accuracy()) : "")
+                << (result->has_auc() ? absl::StrFormat(", AUC %.4f", result->auc()) : "") << " on "
                 << CountText(data.size()) << " examples" << std::endl;
   }
   return streams.out.good() ? 0 : Fail(streams, absl::UnknownError("cannot write standard output"), 1);

@@ -186,6 +186,26 @@ TEST_F(PredictCommandTest, EvaluatesOnDataWithLabels) {
   EXPECT_EQ(out_, "{\"loss\":0.6931471824645996,\"accuracy\":0.5,\"examples\":2}\n");
 }
 
+TEST_F(PredictCommandTest, ALogitGivesTheProbabilitiesOfItsTwoClasses) {
+  const std::string model =
+      WriteRegression(Description("layers { dense { units: 1 } } loss { sigmoid_cross_entropy {} }", kCsv));
+  EXPECT_EQ(Predict({model, "--data", Write("a.csv", "0,0,0\n0,-1,0\n")}),
+            "class,p_0,p_1\n1,0.26894143,0.7310586\n0,1,0\n");
+  ASSERT_EQ(Run("eval", {model, "--data", Write("a.csv", "0,0,1\n0,-1,0\n")}), 0) << err_;
+  EXPECT_THAT(out_, HasSubstr("accuracy 1.0000, AUC 1.0000 on 2 examples"));
+  EXPECT_EQ(Run("eval", {model, "--data", Write("a.csv", "0,0,2\n")}), 2);
+  EXPECT_THAT(err_, HasSubstr("a.csv:1: label is 2, want 0 or 1"));
+}
+
+TEST_F(PredictCommandTest, AModelWithTablesIsRefused) {
+  const std::string model = WriteRegression(Description(
+      "tables { name: 't' dim: 4 } layers { embedding { table: 't' } } layers { dense { units: 1 } } loss { "
+      "sigmoid_cross_entropy {} }",
+      kCsv));
+  EXPECT_EQ(Run("predict", {model, "--data", Write("a.csv", "0,0,0\n")}), 2);
+  EXPECT_THAT(err_, HasSubstr("the model has 1 tables, whose rows are not in this file; want a model without tables"));
+}
+
 TEST_F(PredictCommandTest, ImagesAreEvaluatedWithTheirLabels) {
   const std::string model = WriteClassifier(Description(kClassifier, "train { idx {} }"));
   const std::string images = Write("images", "\0\0\x08\x02\0\0\0\x02\0\0\0\x02\x01\x09\x09\x01"s);
