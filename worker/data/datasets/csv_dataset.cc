@@ -13,7 +13,7 @@
 #include "worker/data/datasets/dataset.h"
 #include "worker/data/datasets/example_values.h"
 #include "worker/data/datasets/table_check.h"
-#include "worker/data/datasets/text_rows.h"
+#include "worker/data/files/text_rows.h"
 
 namespace ballast {
 namespace {

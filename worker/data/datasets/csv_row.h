@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "worker/data/datasets/text_rows.h"
+#include "worker/data/files/text_rows.h"
 
 // The syntax of CSV: RFC 4180, with blanks around fields, and with any delimiter.
 namespace ballast {

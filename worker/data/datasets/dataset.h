@@ -25,7 +25,8 @@ struct PlacedLabel {
 struct IdBags {
   // Example by example, field by field.
   std::vector<uint64_t> ids;
-  // End of each bag in `ids`, [examples, fields], row-major. A bag begins at the end of the one before, and may be empty.
+  // End of each bag in `ids`, [examples, fields], row-major. A bag begins at the end of the one before, and may be
+  // empty.
   std::vector<uint32_t> ends;
 };
 
@@ -49,8 +50,8 @@ class Dataset {
 
   // Writes the normalized examples with these indices, row by row. `features` must have indices.size() * features()
   // elements, `labels` indices.size(). OUT_OF_RANGE for an index of size() or more, INVALID_ARGUMENT for a span of the
-  // wrong size; the contents of the spans are then unspecified. A label that the file lacks is NaN. Replaces the contents
-  // of `ids`, unless it is null.
+  // wrong size; the contents of the spans are then unspecified. A label that the file lacks is NaN. Replaces the
+  // contents of `ids`, unless it is null.
   virtual absl::Status Read(absl::Span<const uint64_t> indices, absl::Span<float> features, absl::Span<float> labels,
                             IdBags* ids) const = 0;
   absl::Status Read(absl::Span<const uint64_t> indices, absl::Span<float> features, absl::Span<float> labels) const {

@@ -10,9 +10,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "worker/data/datasets/data_file.h"
 #include "worker/data/datasets/dataset.h"
 #include "worker/data/datasets/example_values.h"
+#include "worker/data/files/data_file.h"
 
 namespace ballast {
 namespace {

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "worker/data/datasets/dataset.h"
 #include "worker/data/datasets/example_values.h"
-#include "worker/data/datasets/text_rows.h"
+#include "worker/data/files/text_rows.h"
 
 namespace ballast {
 namespace {

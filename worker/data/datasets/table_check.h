@@ -16,7 +16,7 @@
 #include "worker/data/datasets/example_values.h"
 #include "worker/data/datasets/table_schema.h"
 #include "worker/data/datasets/table_statistics.h"
-#include "worker/data/datasets/text_rows.h"
+#include "worker/data/files/text_rows.h"
 
 namespace ballast {
 

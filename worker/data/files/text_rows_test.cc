@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker/data/datasets/text_rows.h"
+#include "worker/data/files/text_rows.h"
 
 #include "worker/data/datasets/test_files.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker/data/datasets/data_file.h"
+#include "worker/data/files/data_file.h"
 
 #include "worker/data/datasets/test_files.h"
 

@@ -14,7 +14,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "worker/data/datasets/data_file.h"
+#include "worker/data/files/data_file.h"
 
 namespace ballast {
 
