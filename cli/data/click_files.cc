@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/clicks/click_line.h"
 #include "common/metrics/binary_scores.h"
 #include "common/storage/file.h"
 #include "common/storage/output_file.h"
@@ -46,19 +47,6 @@ absl::Status WriteRows(const ClickModel& model, uint64_t begin, uint64_t end, co
 }
 
 }  // namespace
-
-void AppendClickLine(const ClickRow& row, std::string& text) {
-  text.push_back(row.clicked ? '1' : '0');
-  for (const auto& number : row.numbers) {
-    text.push_back('\t');
-    if (number.has_value()) absl::StrAppend(&text, *number);
-  }
-  for (const auto& category : row.categories) {
-    text.push_back('\t');
-    if (category.has_value()) absl::StrAppend(&text, absl::Hex(*category, absl::kZeroPad8));
-  }
-  text.push_back('\n');
-}
 
 absl::StatusOr<ClickFiles> WriteClickFiles(const ClickModelOptions& options, uint64_t test_rows,
                                            const std::string& directory, absl::FunctionRef<void(uint64_t)> progress) {

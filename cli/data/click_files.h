@@ -6,7 +6,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
-#include "cli/data/click_model.h"
+#include "common/clicks/click_model.h"
 
 namespace ballast {
 
@@ -19,10 +19,6 @@ struct ClickFiles {
   // Share of clicks in the test rows.
   double click_rate = 0;
 };
-
-// Appends one line of Criteo's format: label, numbers and categories (hexadecimal), separated by tabs; a missing value
-// is empty.
-void AppendClickLine(const ClickRow& row, std::string& text);
 
 // Writes train.tsv, test.tsv with the last `test_rows` rows, and truth.json to a new or empty directory. `progress` is
 // told the number of rows written, every 10,000.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/data/click_model.h"
+#include "common/clicks/click_model.h"
 
 #include <algorithm>
 #include <cmath>
