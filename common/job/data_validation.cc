@@ -2,7 +2,10 @@
 #include "common/job/data_validation.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <map>
 #include <string>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -16,9 +19,32 @@ bool IsDelimiter(absl::string_view text) {
          text[0] != '+' && text[0] != '-' && text[0] != '.' && text[0] != '"';
 }
 
+// A column is named by one list at most; a list may name it twice.
+void CheckColumns(const v1::Csv& csv, const std::string& field, ValidationErrors& errors) {
+  std::map<absl::string_view, absl::string_view> list_of;
+  const auto check = [&](const auto& names, absl::string_view list) {
+    for (const std::string& name : names) {
+      const absl::string_view before = list_of.try_emplace(name, list).first->second;
+      errors.CheckText(before == list, absl::StrCat(field, ".", list), name,
+                       absl::StrCat("another column, because ", before, " has it"));
+    }
+  };
+  check(csv.categories(), "categories");
+  check(csv.ignore(), "ignore");
+  check(csv.hashed(), "hashed");
+  check(csv.looked_up(), "looked_up");
+  const std::string& separator = csv.id_separator();
+  const std::string delimiter = csv.delimiter().empty() ? "," : csv.delimiter();
+  errors.CheckText(separator.empty() || (separator.size() == 1 && separator != delimiter && separator != "\"" &&
+                                         separator != "\n" && separator != "\r"),
+                   field + ".id_separator", separator,
+                   "one character other than the delimiter, quotes and ends of lines");
+}
+
 void CheckCsv(const v1::Csv& csv, const std::string& field, ValidationErrors& errors) {
   errors.CheckText(csv.delimiter().empty() || IsDelimiter(csv.delimiter()), field + ".delimiter", csv.delimiter(),
                    "one character that cannot be part of a number");
+  CheckColumns(csv, field, errors);
   if (csv.label().empty()) return;
   errors.CheckText(csv.header(), field + ".label", csv.label(), "header: true with it, or label_column instead");
   errors.Check(csv.label_column() == 0, field + ".label_column", csv.label_column(), "nothing, because label is set");
@@ -38,7 +64,41 @@ void CheckTestCsv(const v1::Csv& train, const v1::Csv& test, ValidationErrors& e
   check(!test.text_labels() || train.text_labels(), "text_labels");
   check(same(test.categories(), train.categories()), "categories");
   check(same(test.ignore(), train.ignore()), "ignore");
+  check(same(test.hashed(), train.hashed()), "hashed");
+  check(same(test.looked_up(), train.looked_up()), "looked_up");
+  check(test.id_separator().empty() || test.id_separator() == train.id_separator(), "id_separator");
   check(test.missing() == v1::REFUSE || test.missing() == train.missing(), "missing");
+}
+
+void CheckPlantedClicks(const v1::PlantedClicks& clicks, const std::string& field, ValidationErrors& errors) {
+  const uint64_t end = clicks.end() == 0 ? clicks.rows() : clicks.end();
+  errors.Check(end <= clicks.rows(), field + ".end", end, absl::StrCat("at most ", clicks.rows(), ", the rows"));
+  errors.Check(clicks.begin() < end, field + ".begin", clicks.begin(), absl::StrCat("less than ", end, ", the end"));
+}
+
+// Test data of planted clicks has the truth of the training data.
+void CheckTestClicks(const v1::PlantedClicks& train, const v1::PlantedClicks& test, ValidationErrors& errors) {
+  const auto check = [&](absl::string_view name, auto got, auto want) {
+    errors.Check(got == want, absl::StrCat("data.test.planted_clicks.", name), got,
+                 absl::StrCat(want, ", as in data.train"));
+  };
+  const auto effective = [](const v1::PlantedClicks& clicks) {
+    v1::PlantedClicks all = clicks;
+    if (all.days() == 0) all.set_days(7);
+    if (!all.has_drift()) all.set_drift(0.02);
+    if (all.ids() == 0) all.set_ids(10'131'227);
+    if (!all.has_click_rate()) all.set_click_rate(0.256);
+    if (!all.has_deviation()) all.set_deviation(1.4);
+    return all;
+  };
+  const v1::PlantedClicks got = effective(test), want = effective(train);
+  check("rows", got.rows(), want.rows());
+  check("seed", got.seed(), want.seed());
+  check("days", got.days(), want.days());
+  check("drift", got.drift(), want.drift());
+  check("ids", got.ids(), want.ids());
+  check("click_rate", got.click_rate(), want.click_rate());
+  check("deviation", got.deviation(), want.deviation());
 }
 
 }  // namespace
@@ -47,6 +107,13 @@ void CheckData(const v1::Data& data, ValidationErrors& errors) {
   CheckCsv(data.train().csv(), "data.train.csv", errors);
   CheckCsv(data.test().csv(), "data.test.csv", errors);
   if (data.train().has_csv() && data.test().has_csv()) CheckTestCsv(data.train().csv(), data.test().csv(), errors);
+  for (const auto& [source, field] : {std::pair(&data.train(), "data.train"), std::pair(&data.test(), "data.test")}) {
+    if (!source->has_planted_clicks()) continue;
+    CheckPlantedClicks(source->planted_clicks(), absl::StrCat(field, ".planted_clicks"), errors);
+  }
+  if (data.train().has_planted_clicks() && data.test().has_planted_clicks()) {
+    CheckTestClicks(data.train().planted_clicks(), data.test().planted_clicks(), errors);
+  }
   errors.Check(!data.has_test() || data.test_share() == 0, "data.test_share", data.test_share(),
                "nothing, because data.test is set");
   const v1::Normalization& normalization = data.normalization();

@@ -270,6 +270,63 @@ TEST(ValidateJobTest, RefusesFieldsOfTablesThatContradict) {
   for (const auto& each : cases) ExpectFault(each.change, each.message);
 }
 
+TEST(ValidateJobTest, RefusesColumnsOfIdsThatContradict) {
+  const std::string train = "data { train { csv { path: 'x' hashed: 'a' looked_up: 'b' id_separator: '|' ";
+  const std::string other =
+      ": got another value than in data.train, want nothing: test data has the columns of the training data";
+  EXPECT_EQ(ValidateWith(train + "} } test { csv { hashed: 'a' looked_up: 'b' id_separator: '|' } } }"),
+            absl::OkStatus());
+  const struct {
+    std::string change;
+    std::string message;
+  } cases[] = {
+      {train + "categories: 'a' } } }",
+       "data.train.csv.hashed: got \"a\", want another column, because categories has it"},
+      {train + "ignore: 'b' } } }", "data.train.csv.looked_up: got \"b\", want another column, because ignore has it"},
+      {train + "looked_up: 'a' } } }",
+       "data.train.csv.looked_up: got \"a\", want another column, because hashed has it"},
+      {train + "delimiter: '|' } } }",
+       "data.train.csv.id_separator: got \"|\", want one character other than the delimiter, quotes and ends of lines"},
+      {"data { train { csv { path: 'x' hashed: 'a' id_separator: '||' } } }",
+       "data.train.csv.id_separator: got \"||\", want one character other than the delimiter, quotes and ends of "
+       "lines"},
+      {train + "} } test { csv { hashed: 'c' } } }", "data.test.csv.hashed" + other},
+      {train + "} } test { csv { looked_up: 'c' } } }", "data.test.csv.looked_up" + other},
+      {train + "} } test { csv { id_separator: ';' } } }",
+       "data.test.csv.id_separator: got \";\", want one character other than the delimiter, quotes and ends of lines\n"
+       "data.test.csv.id_separator" +
+           other},
+  };
+  for (const auto& each : cases) ExpectFault(each.change, each.message);
+}
+
+TEST(ValidateJobTest, RefusesPlantedClicksWithoutRowsOrOfTwoTruths) {
+  const std::string train = "data { train { planted_clicks { rows: 100 end: 80 } } ";
+  EXPECT_EQ(ValidateWith(train + "test { planted_clicks { rows: 100 begin: 80 days: 7 } } }"), absl::OkStatus());
+  const struct {
+    std::string change;
+    const char* message;
+  } cases[] = {
+      {"data { train { planted_clicks { rows: 100 end: 101 } } }",
+       "data.train.planted_clicks.end: got 101, want at most 100, the rows"},
+      {"data { train { planted_clicks { rows: 100 begin: 80 end: 80 } } }",
+       "data.train.planted_clicks.begin: got 80, want less than 80, the end"},
+      {train + "test { planted_clicks { rows: 100 begin: 100 } } }",
+       "data.test.planted_clicks.begin: got 100, want less than 100, the end"},
+      {train + "test { planted_clicks { rows: 90 } } }",
+       "data.test.planted_clicks.rows: got 90, want 100, as in data.train"},
+      {train + "test { planted_clicks { rows: 100 seed: 2 } } }",
+       "data.test.planted_clicks.seed: got 2, want 0, as in data.train"},
+      {train + "test { planted_clicks { rows: 100 days: 8 drift: 0 ids: 9 click_rate: 0.5 deviation: 2 } } }",
+       "data.test.planted_clicks.days: got 8, want 7, as in data.train\n"
+       "data.test.planted_clicks.drift: got 0, want 0.02, as in data.train\n"
+       "data.test.planted_clicks.ids: got 9, want 10131227, as in data.train\n"
+       "data.test.planted_clicks.click_rate: got 0.5, want 0.256, as in data.train\n"
+       "data.test.planted_clicks.deviation: got 2, want 1.4, as in data.train"},
+  };
+  for (const auto& each : cases) ExpectFault(each.change, each.message);
+}
+
 TEST(ValidateJobTest, TakesTestDataThatRepeatsTheTrainingColumns) {
   EXPECT_EQ(ValidateWith("data { train { csv { path: \"x\" header: true label: \"y\" categories: \"a\" } } "
                          "test { csv { header: true label: \"y\" categories: \"a\" } } }"),
@@ -286,9 +343,11 @@ TEST(ValidateJobTest, RefusesBadData) {
   ExpectFault("data { normalization { stddev: 0 } }", "data.normalization.stddev: got 0, want a finite number above 0");
   v1::Job job = Good();
   job.mutable_data()->mutable_test()->clear_format();
-  EXPECT_EQ(ValidateJob(job).message(), "data.test: got nothing, want idx, csv or libsvm");
+  EXPECT_EQ(ValidateJob(job).message(),
+            "data.test: got nothing, want idx, csv, libsvm, criteo, libffm or planted_clicks");
   job.clear_data();
-  EXPECT_EQ(ValidateJob(job).message(), "data.train: got nothing, want idx, csv or libsvm");
+  EXPECT_EQ(ValidateJob(job).message(),
+            "data.train: got nothing, want idx, csv, libsvm, criteo, libffm or planted_clicks");
   job.mutable_data()->mutable_train()->mutable_idx()->set_images("images");
   EXPECT_EQ(ValidateJob(job).message(), "data.train.idx.labels: got nothing, want a path");
 }

@@ -64,7 +64,7 @@ TEST(LimitsTest, WantOneOfTheKindsAndWhatIsRequired) {
 }
 
 TEST(LimitsTest, CheckAnAbsentMessageThatIsRequired) {
-  EXPECT_EQ(Error<v1::Data>(""), "m.train: got nothing, want idx, csv or libsvm");
+  EXPECT_EQ(Error<v1::Data>(""), "m.train: got nothing, want idx, csv, libsvm, criteo, libffm or planted_clicks");
 }
 
 TEST(LimitsTest, WantANameOfAnEnum) {
