@@ -26,7 +26,7 @@ absl::Status CheckRead(const Dataset& dataset, absl::Span<const uint64_t> indice
 // Same as OpenDataset, for one format. Each is defined in the file of its name.
 using OpenFormat = absl::StatusOr<std::unique_ptr<Dataset>>(const v1::DataSource& source,
                                                             const DatasetOptions& options);
-OpenFormat OpenCsv, OpenIdx, OpenLibsvm;
+OpenFormat OpenCriteo, OpenCsv, OpenIdx, OpenLibffm, OpenLibsvm, OpenPlantedClicks;
 
 namespace {
 
@@ -34,9 +34,9 @@ constexpr struct {
   v1::DataSource::FormatCase format;
   OpenFormat* open;
 } kReaders[] = {
-    {v1::DataSource::kIdx, OpenIdx},
-    {v1::DataSource::kCsv, OpenCsv},
-    {v1::DataSource::kLibsvm, OpenLibsvm},
+    {v1::DataSource::kIdx, OpenIdx},       {v1::DataSource::kCsv, OpenCsv},
+    {v1::DataSource::kLibsvm, OpenLibsvm}, {v1::DataSource::kCriteo, OpenCriteo},
+    {v1::DataSource::kLibffm, OpenLibffm}, {v1::DataSource::kPlantedClicks, OpenPlantedClicks},
 };
 
 }  // namespace
@@ -45,7 +45,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(const v1::DataSource& sourc
   for (const auto& reader : kReaders) {
     if (reader.format == source.format_case()) return reader.open(source, options);
   }
-  return absl::InvalidArgumentError("data source is not set, want idx, csv or libsvm");
+  return absl::InvalidArgumentError("data source is not set, want idx, csv, libsvm, criteo, libffm or planted_clicks");
 }
 
 }  // namespace ballast

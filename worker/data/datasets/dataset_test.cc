@@ -163,8 +163,9 @@ INSTANTIATE_TEST_SUITE_P(Formats, FormatTest, testing::Combine(testing::Range(0,
                          });
 
 TEST(OpenDatasetTest, RefusesASourceWithoutFormat) {
-  EXPECT_EQ(OpenDataset(v1::DataSource(), {}).status(),
-            absl::InvalidArgumentError("data source is not set, want idx, csv or libsvm"));
+  EXPECT_EQ(
+      OpenDataset(v1::DataSource(), {}).status(),
+      absl::InvalidArgumentError("data source is not set, want idx, csv, libsvm, criteo, libffm or planted_clicks"));
 }
 
 // Reads the files of Debian's package dataset-fashion-mnist.

@@ -1,18 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "ballast/v1/job.pb.h"
 #include "worker/data/datasets/dataset.h"
+#include "worker/data/datasets/row_ids.h"
 
 namespace ballast {
 
@@ -75,5 +79,62 @@ class Normalizer {
   double stddev_;
   std::array<float, 256> table_;
 };
+
+// Collects the ids of one example, whose fields may come in any order. Thread safety: none.
+class BagsOfExample {
+ public:
+  void Add(uint64_t field, uint64_t id) {
+    sorted_ = sorted_ && (ids_.empty() || ids_.back().first <= field);
+    ids_.emplace_back(field, id);
+  }
+
+  // Appends a bag for each of `fields` fields to `ids`, unless that is null, and forgets them. Ids of a field keep
+  // their order.
+  void MoveTo(uint64_t fields, IdBags* ids) {
+    if (!sorted_) std::stable_sort(ids_.begin(), ids_.end(), [](auto& a, auto& b) { return a.first < b.first; });
+    auto next = ids_.begin();
+    for (uint64_t field = 0; ids != nullptr && field < fields; ++field) {
+      for (; next != ids_.end() && next->first == field; ++next) ids->ids.push_back(next->second);
+      ids->ends.push_back(static_cast<uint32_t>(ids->ids.size()));
+    }
+    ids_.clear();
+    sorted_ = true;
+  }
+
+ private:
+  std::vector<std::pair<uint64_t, uint64_t>> ids_;
+  bool sorted_ = true;
+};
+
+// Numbers and categories of a row of click data in Criteo's format.
+constexpr size_t kClickNumbers = 13;
+constexpr size_t kClickCategories = 26;
+
+// Names of the fields of ids of click data: "C1" to "C26".
+inline absl::Span<const std::string> ClickFields() {
+  static const auto* const names = [] {
+    auto* list = new std::vector<std::string>;
+    for (size_t i = 1; i <= kClickCategories; ++i) list->push_back(absl::StrCat("C", i));
+    return list;
+  }();
+  return *names;
+}
+
+// Writes the features of a row of click data, sign(x) * ln(1 + |x|) and normalized, and appends its bags to `ids`
+// unless that is null. The values are std::optional.
+template <typename Numbers, typename Categories>
+void WriteClickExample(const Numbers& numbers, const Categories& categories, const Normalizer& normalizer,
+                       absl::Span<float> features, IdBags* ids) {
+  static_assert(std::tuple_size_v<Numbers> == kClickNumbers && std::tuple_size_v<Categories> == kClickCategories);
+  for (size_t i = 0; i < kClickNumbers; ++i) {
+    const double x = static_cast<double>(numbers[i].value_or(0));
+    features[i] = normalizer(std::copysign(std::log1p(std::abs(x)), x));
+  }
+  if (ids == nullptr) return;
+  for (size_t field = 0; field < kClickCategories; ++field) {
+    if (categories[field].has_value()) ids->ids.push_back(RowIdOf(uint64_t{*categories[field]}, field));
+    ids->ends.push_back(static_cast<uint32_t>(ids->ids.size()));
+  }
+}
 
 }  // namespace ballast

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/data/datasets/job_data.h"
 
+#include <algorithm>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "worker/data/datasets/permutation.h"
 
@@ -64,6 +67,26 @@ absl::StatusOr<JobData> Split(std::unique_ptr<Dataset> whole, double share, uint
                  std::make_unique<PartOfDataset>(shared, held_out, true)};
 }
 
+// A model has a table for fields of ids by their names and places.
+absl::Status CheckIdFields(absl::Span<const std::string> train, absl::Span<const std::string> test) {
+  for (const std::string& name : train) {
+    if (std::find(test.begin(), test.end(), name) != test.end()) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("test data lacks field of ids \"", absl::CEscape(name), "\" of the training data"));
+  }
+  if (test.size() != train.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("test data has ", test.size(), " fields of ids, want ", train.size(), " as in the training data"));
+  }
+  for (size_t i = 0; i < train.size(); ++i) {
+    if (test[i] == train[i]) continue;
+    return absl::InvalidArgumentError(absl::StrCat("test data has \"", absl::CEscape(test[i]), "\" as field ", i,
+                                                   " of ids, want \"", absl::CEscape(train[i]),
+                                                   "\" as in the training data"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<JobData> OpenJobData(const v1::Data& data, uint64_t seed, const std::string& base_folder) {
@@ -78,9 +101,14 @@ absl::StatusOr<JobData> OpenJobData(const v1::Data& data, uint64_t seed, const s
   absl::StatusOr<std::unique_ptr<Dataset>> test = OpenDataset(data.test(), options);
   if (!test.ok()) return test.status();
   opened.test = *std::move(test);
-  if (opened.test->features() == opened.train->features()) return opened;
-  return absl::InvalidArgumentError(absl::StrCat("test data has ", opened.test->features(), " features, want ",
-                                                 opened.train->features(), " as in the training data"));
+  if (opened.test->features() != opened.train->features()) {
+    return absl::InvalidArgumentError(absl::StrCat("test data has ", opened.test->features(), " features, want ",
+                                                   opened.train->features(), " as in the training data"));
+  }
+  if (absl::Status status = CheckIdFields(opened.train->id_fields(), opened.test->id_fields()); !status.ok()) {
+    return status;
+  }
+  return opened;
 }
 
 }  // namespace ballast

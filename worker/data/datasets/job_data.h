@@ -11,7 +11,7 @@
 
 namespace ballast {
 
-// The data sets of a job. `test` has the features and classes of `train`.
+// The data sets of a job. `test` has the features, fields of ids and classes of `train`.
 struct JobData {
   std::unique_ptr<Dataset> train;
   // Null if the job has neither test data nor a test share.
