@@ -19,6 +19,11 @@ bool IsDelimiter(absl::string_view text) {
          text[0] != '+' && text[0] != '-' && text[0] != '.' && text[0] != '"';
 }
 
+// True for a character that can stand between ids.
+bool IsSeparator(absl::string_view text) {
+  return text.size() == 1 && (absl::ascii_isprint(text[0]) || text[0] == '\t') && text[0] != '"';
+}
+
 // A column is named by one list at most; a list may name it twice.
 void CheckColumns(const v1::Csv& csv, const std::string& field, ValidationErrors& errors) {
   std::map<absl::string_view, absl::string_view> list_of;
@@ -35,10 +40,8 @@ void CheckColumns(const v1::Csv& csv, const std::string& field, ValidationErrors
   check(csv.looked_up(), "looked_up");
   const std::string& separator = csv.id_separator();
   const std::string delimiter = csv.delimiter().empty() ? "," : csv.delimiter();
-  errors.CheckText(separator.empty() || (separator.size() == 1 && separator != delimiter && separator != "\"" &&
-                                         separator != "\n" && separator != "\r"),
-                   field + ".id_separator", separator,
-                   "one character other than the delimiter, quotes and ends of lines");
+  errors.CheckText(separator.empty() || (IsSeparator(separator) && separator != delimiter), field + ".id_separator",
+                   separator, "one character other than the delimiter and quotes");
 }
 
 void CheckCsv(const v1::Csv& csv, const std::string& field, ValidationErrors& errors) {

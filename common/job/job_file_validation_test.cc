@@ -286,14 +286,14 @@ TEST(ValidateJobTest, RefusesColumnsOfIdsThatContradict) {
       {train + "looked_up: 'a' } } }",
        "data.train.csv.looked_up: got \"a\", want another column, because hashed has it"},
       {train + "delimiter: '|' } } }",
-       "data.train.csv.id_separator: got \"|\", want one character other than the delimiter, quotes and ends of lines"},
+       "data.train.csv.id_separator: got \"|\", want one character other than the delimiter and quotes"},
       {"data { train { csv { path: 'x' hashed: 'a' id_separator: '||' } } }",
        "data.train.csv.id_separator: got \"||\", want one character other than the delimiter, quotes and ends of "
        "lines"},
       {train + "} } test { csv { hashed: 'c' } } }", "data.test.csv.hashed" + other},
       {train + "} } test { csv { looked_up: 'c' } } }", "data.test.csv.looked_up" + other},
       {train + "} } test { csv { id_separator: ';' } } }",
-       "data.test.csv.id_separator: got \";\", want one character other than the delimiter, quotes and ends of lines\n"
+       "data.test.csv.id_separator: got \";\", want one character other than the delimiter and quotes\n"
        "data.test.csv.id_separator" +
            other},
   };

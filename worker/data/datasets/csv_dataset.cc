@@ -12,6 +12,7 @@
 #include "worker/data/datasets/csv_row.h"
 #include "worker/data/datasets/dataset.h"
 #include "worker/data/datasets/example_values.h"
+#include "worker/data/datasets/row_ids.h"
 #include "worker/data/datasets/table_check.h"
 #include "worker/data/files/text_rows.h"
 
@@ -53,12 +54,19 @@ std::vector<FieldTarget> Targets(const TableSchema& schema, const CsvLayout& lay
   return targets;
 }
 
+uint64_t IdOf(const TableColumn& column, absl::string_view text) {
+  if (column.kind == TableColumn::Kind::kHashed) return RowIdOf(text, column.field);
+  const std::optional<size_t> found = FindTableText(column.texts, text);
+  return RowIdOf(found.has_value() ? uint64_t{*found} + 1 : uint64_t{0}, column.field);
+}
+
 // The sink of ParseCsvRow that writes an example. Thread safety: none.
 struct ExampleWriter {
   const TableSchema& schema;
   const CsvLayout& layout;
   const std::vector<FieldTarget>& targets;
   float* features;
+  BagsOfExample& bags;
   float label = kNaN;
 
   const TableColumn& column(size_t field) const { return schema.columns[layout.columns[field]]; }
@@ -73,6 +81,11 @@ struct ExampleWriter {
 
   CsvFault::Kind Text(size_t field, absl::string_view text) {
     const bool is_label = field == layout.label;
+    if (!is_label && column(field).has_ids()) {
+      VisitIds(text, schema.id_separator,
+               [&](absl::string_view id) { bags.Add(column(field).field, IdOf(column(field), id)); });
+      return CsvFault::kNone;
+    }
     const std::optional<size_t> found = FindTableText(is_label ? schema.classes : column(field).categories, text);
     if (!found.has_value()) return CsvFault::kNone;
     if (is_label) {
@@ -84,7 +97,7 @@ struct ExampleWriter {
   }
 
   CsvFault::Kind Missing(size_t field) {
-    if (field == layout.label) return CsvFault::kNone;
+    if (field == layout.label || column(field).has_ids()) return CsvFault::kNone;
     if (schema.missing == v1::REFUSE) return CsvFault::kMissing;
     const FieldTarget& target = targets[field];
     if (column(field).kind == TableColumn::Kind::kNumber) {
@@ -103,11 +116,13 @@ class CsvDataset : public Dataset {
         layout_(check.layout()),
         targets_(Targets(schema_, layout_)),
         features_(schema_.features()),
+        id_fields_(schema_.IdFields()),
         labels_optional_(labels_optional),
         extremes_(check.ExtremeLabels()) {}
 
   uint64_t size() const override { return rows_.size(); }
   uint64_t features() const override { return features_; }
+  absl::Span<const std::string> id_fields() const override { return id_fields_; }
   const TableSchema* schema() const override { return &schema_; }
   bool has_labels() const override { return layout_.label != CsvLayout::kNone; }
   std::vector<PlacedLabel> ExtremeLabels() const override { return extremes_; }
@@ -118,8 +133,9 @@ class CsvDataset : public Dataset {
     ClearBags(ids);
     // Rows write only those features of categories and indicators that are not 0.
     std::fill(features.begin(), features.end(), 0.0f);
+    BagsOfExample bags;
     for (size_t i = 0; i < indices.size(); ++i) {
-      ExampleWriter writer = {schema_, layout_, targets_, features.data() + i * features_};
+      ExampleWriter writer = {schema_, layout_, targets_, features.data() + i * features_, bags};
       const absl::string_view row = rows_.Row(indices[i]);
       CsvFault fault = ParseCsvRow(row, layout_.format, writer);
       const bool lacks_label = std::isnan(writer.label) && has_labels() && !labels_optional_;
@@ -130,6 +146,7 @@ class CsvDataset : public Dataset {
                                                 DescribeCsvFault(fault, layout_, schema_, true, row).message()));
       }
       labels[i] = writer.label;
+      bags.MoveTo(id_fields_.size(), ids);
     }
     return absl::OkStatus();
   }
@@ -141,6 +158,7 @@ class CsvDataset : public Dataset {
   // For each field.
   const std::vector<FieldTarget> targets_;
   const uint64_t features_;
+  const std::vector<std::string> id_fields_;
   const bool labels_optional_;
   const std::vector<PlacedLabel> extremes_;
 };

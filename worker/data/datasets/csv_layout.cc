@@ -66,22 +66,53 @@ absl::Status SetLabel(const v1::Csv& csv, const std::vector<std::string>& names,
   return absl::OkStatus();
 }
 
-absl::Status SetKinds(const google::protobuf::RepeatedPtrField<std::string>& texts, absl::string_view option, Kind kind,
+// Returns the field of Csv that gives a column its kind.
+absl::string_view OptionOf(Kind kind) {
+  switch (kind) {
+    case Kind::kCategory:
+      return "categories";
+    case Kind::kIgnored:
+      return "ignore";
+    case Kind::kHashed:
+      return "hashed";
+    case Kind::kLookedUp:
+      return "looked_up";
+    default:
+      return "label";
+  }
+}
+
+// Gives a kind to the columns that `texts` name. Columns of ids become fields in the order of the texts, after those
+// that the schema has.
+absl::Status SetKinds(const google::protobuf::RepeatedPtrField<std::string>& texts, Kind kind,
                       const std::vector<std::string>& names, TableSchema& schema) {
+  const absl::string_view option = OptionOf(kind);
+  uint64_t fields = schema.IdFields().size();
   for (const std::string& text : texts) {
     const absl::StatusOr<std::vector<size_t>> found = FindColumns(text, option, names, schema.columns.size());
     if (!found.ok()) return found.status();
     for (const size_t i : *found) {
       Kind& before = schema.columns[i].kind;
       if (before != Kind::kNumber && before != kind) {
-        return absl::InvalidArgumentError(absl::StrCat(ColumnText(schema.columns[i].name, i), " is in csv.", option,
-                                                       ", but is ",
-                                                       before == Kind::kLabel ? "the label" : "also in categories"));
+        return absl::InvalidArgumentError(
+            absl::StrCat(ColumnText(schema.columns[i].name, i), " is in csv.", option, ", but is ",
+                         before == Kind::kLabel ? "the label" : absl::StrCat("also in ", OptionOf(before))));
+      }
+      if (before == Kind::kNumber && (kind == Kind::kHashed || kind == Kind::kLookedUp)) {
+        schema.columns[i].field = fields++;
       }
       before = kind;
     }
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckFieldNames(std::vector<std::string> names) {
+  std::sort(names.begin(), names.end());
+  const auto twice = std::adjacent_find(names.begin(), names.end());
+  if (twice == names.end()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("has two columns ", QuotedText(*twice), " of ids, want different names"));
 }
 
 }  // namespace
@@ -94,9 +125,13 @@ absl::StatusOr<TableSchema> NewTableSchema(const v1::Csv& csv, const std::vector
   schema.columns.resize(fields);
   for (size_t i = 0; i < names.size(); ++i) schema.columns[i].name = names[i];
   absl::Status status = SetLabel(csv, names, schema);
-  if (status.ok()) status = SetKinds(csv.categories(), "categories", Kind::kCategory, names, schema);
-  if (status.ok()) status = SetKinds(csv.ignore(), "ignore", Kind::kIgnored, names, schema);
+  if (status.ok()) status = SetKinds(csv.categories(), Kind::kCategory, names, schema);
+  if (status.ok()) status = SetKinds(csv.ignore(), Kind::kIgnored, names, schema);
+  if (status.ok()) status = SetKinds(csv.hashed(), Kind::kHashed, names, schema);
+  if (status.ok()) status = SetKinds(csv.looked_up(), Kind::kLookedUp, names, schema);
+  if (status.ok()) status = CheckFieldNames(schema.IdFields());
   if (!status.ok()) return status;
+  schema.id_separator = csv.id_separator();
   bool has_feature = false;
   for (TableColumn& column : schema.columns) {
     if (column.kind == Kind::kIgnored) {
@@ -143,7 +178,7 @@ absl::StatusOr<CsvLayout> MatchTableSchema(const TableSchema& schema, std::vecto
       }
       field = found - layout.names.begin();
     }
-    const bool text = column.kind == Kind::kCategory || (i == label && schema.text_labels);
+    const bool text = column.kind == Kind::kCategory || column.has_ids() || (i == label && schema.text_labels);
     layout.format.fields[field] = text ? CsvFormat::Field::kText : CsvFormat::Field::kNumber;
     layout.columns[field] = i;
     if (i == label) layout.label = field;
@@ -160,6 +195,8 @@ absl::Status DescribeCsvFault(const CsvFault& fault, const CsvLayout& layout, co
         absl::StrCat("has ", ColumnsText(texts->size()), ", want ", layout.columns.size()));
   }
   const bool label = fault.field == layout.label;
+  const size_t in_schema = layout.columns[fault.field];
+  const bool looked_up = in_schema != CsvLayout::kNone && schema.columns[in_schema].kind == Kind::kLookedUp;
   const bool text = layout.format.fields[fault.field] == CsvFormat::Field::kText;
   const absl::string_view name = layout.name(fault.field);
   // The column in a list of the job file.
@@ -185,8 +222,10 @@ absl::Status DescribeCsvFault(const CsvFault& fault, const CsvLayout& layout, co
           absl::StrCat(column, " has a text of ", fault.text.size(), " bytes, want at most ", kMaxTableTextBytes));
     case CsvFault::kTooMany:
       return absl::InvalidArgumentError(
-          absl::StrCat(column, " has more than ", kMaxTableTexts, " different texts",
-                       label ? ", want a class" : absl::StrCat("; to leave the column out, set ignore: ", listed)));
+          absl::StrCat(column, " has more than ", looked_up ? kMaxLookedUpTexts : kMaxTableTexts, " different texts",
+                       label       ? ", want a class"
+                       : looked_up ? absl::StrCat("; for ids of all texts, set hashed: ", listed)
+                                   : absl::StrCat("; to leave the column out, set ignore: ", listed)));
     default:
       break;
   }

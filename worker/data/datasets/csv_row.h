@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "worker/data/files/text_rows.h"
 
@@ -70,6 +72,20 @@ size_t CsvRowEnd(absl::string_view text, char delimiter);
 
 // Returns whether a field means that the value is missing.
 bool IsMissingValue(absl::string_view text);
+
+// Calls visit(text) for each id in a field of ids: the field itself, or its parts between separators, without blanks
+// around them and missing ones.
+template <typename Visit>
+void VisitIds(absl::string_view text, absl::string_view separator, Visit visit) {
+  if (separator.empty()) {
+    visit(text);
+    return;
+  }
+  for (const absl::string_view part : absl::StrSplit(text, separator)) {
+    const absl::string_view id = absl::StripAsciiWhitespace(part);
+    if (!IsMissingValue(id)) visit(id);
+  }
+}
 
 inline const char* SkipCsvBlanks(const char* at, const char* end, char delimiter) {
   while (at != end && (*at == ' ' || *at == '\t') && *at != delimiter) ++at;

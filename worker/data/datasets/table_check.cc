@@ -77,7 +77,8 @@ absl::StatusOr<bool> TableCheck::Begin(absl::string_view row) {
     absl::StatusOr<TableSchema> schema = NewTableSchema(csv_, *texts, fields);
     if (!schema.ok()) return schema.status();
     schema_ = *std::move(schema);
-    if (options_.normalization.per_column() || schema_.missing != v1::REFUSE || csv_.categories_size() > 0) {
+    if (options_.normalization.per_column() || schema_.missing != v1::REFUSE || csv_.categories_size() > 0 ||
+        csv_.looked_up_size() > 0) {
       statistics_.emplace(schema_);
     }
   }
@@ -141,11 +142,19 @@ CsvFault::Kind TableCheck::TextLabel(absl::string_view text) {
 
 CsvFault::Kind TableCheck::Text(size_t field, absl::string_view text) {
   if (field == layout_.label) return TextLabel(text);
-  return statistics_.has_value() ? statistics_->Text(layout_.columns[field], text) : CsvFault::kNone;
+  const size_t column = layout_.columns[field];
+  if (!statistics_.has_value() || schema_.columns[column].kind == TableColumn::Kind::kHashed) return CsvFault::kNone;
+  if (!schema_.columns[column].has_ids()) return statistics_->Text(column, text);
+  CsvFault::Kind fault = CsvFault::kNone;
+  VisitIds(text, schema_.id_separator, [&](absl::string_view id) {
+    if (fault == CsvFault::kNone) fault = statistics_->Text(column, id);
+  });
+  return fault;
 }
 
 CsvFault::Kind TableCheck::Missing(size_t field) {
   if (field == layout_.label) return options_.labels_optional ? CsvFault::kNone : CsvFault::kMissing;
+  if (schema_.columns[layout_.columns[field]].has_ids()) return CsvFault::kNone;
   if (schema_.missing == v1::REFUSE) return CsvFault::kMissing;
   if (statistics_.has_value()) statistics_->Missing(layout_.columns[field]);
   return CsvFault::kNone;

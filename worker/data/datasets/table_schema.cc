@@ -18,10 +18,8 @@ using Json = nlohmann::ordered_json;
 using Kind = TableColumn::Kind;
 
 constexpr std::pair<Kind, const char*> kKinds[] = {
-    {Kind::kNumber, "number"},
-    {Kind::kCategory, "category"},
-    {Kind::kLabel, "label"},
-    {Kind::kIgnored, "ignored"},
+    {Kind::kNumber, "number"},   {Kind::kCategory, "category"}, {Kind::kLabel, "label"},
+    {Kind::kIgnored, "ignored"}, {Kind::kHashed, "hashed"},     {Kind::kLookedUp, "looked_up"},
 };
 
 // Leaves out what has its default, because a table may have a million plain columns.
@@ -36,6 +34,8 @@ Json ColumnJson(const TableColumn& column) {
     if (column.fill != 0) json["fill"] = column.fill;
   }
   if (column.kind == Kind::kCategory) json["categories"] = column.categories;
+  if (column.has_ids()) json["field"] = column.field;
+  if (column.kind == Kind::kLookedUp) json["texts"] = column.texts;
   if (column.indicator) json["indicator"] = true;
   return json;
 }
@@ -46,6 +46,13 @@ absl::Status ReadNumber(const Json& json, const char* key, double& to) {
   if (!number.ok()) return number.status();
   if (!std::isfinite(*number)) return absl::InvalidArgumentError(absl::StrCat("\"", key, "\" is not finite"));
   to = *number;
+  return absl::OkStatus();
+}
+
+absl::Status ReadCount(const Json& json, const char* key, uint64_t& to) {
+  const absl::StatusOr<int64_t> count = CountField(json, key);
+  if (!count.ok()) return count.status();
+  to = *count;
   return absl::OkStatus();
 }
 
@@ -70,8 +77,8 @@ absl::StatusOr<TableColumn> ColumnFromJson(const Json& json) {
   const auto* const known =
       std::find_if(std::begin(kKinds), std::end(kKinds), [&](const auto& each) { return *kind == each.second; });
   if (known == std::end(kKinds)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("\"kind\" is ", QuotedText(*kind), ", want number, category, label or ignored"));
+    return absl::InvalidArgumentError(absl::StrCat("\"kind\" is ", QuotedText(*kind),
+                                                   ", want number, category, label, ignored, hashed or looked_up"));
   }
   column.name = *std::move(name);
   column.kind = known->first;
@@ -84,15 +91,36 @@ absl::StatusOr<TableColumn> ColumnFromJson(const Json& json) {
     if (column.stddev < 0) status.Update(absl::InvalidArgumentError("\"stddev\" is negative"));
   }
   if (column.kind == Kind::kCategory) status.Update(ReadTexts(json, "categories", column.categories));
+  if (column.kind == Kind::kLookedUp) status.Update(ReadTexts(json, "texts", column.texts));
+  if (column.has_ids()) status.Update(ReadCount(json, "field", column.field));
   if (!status.ok()) return status;
   return column;
+}
+
+// Checks that each field of ids has one column.
+absl::Status CheckIdFields(const TableSchema& schema) {
+  const auto ids = static_cast<size_t>(std::count_if(schema.columns.begin(), schema.columns.end(),
+                                                     [](const TableColumn& column) { return column.has_ids(); }));
+  std::vector<bool> seen(ids);
+  for (const TableColumn& column : schema.columns) {
+    if (!column.has_ids()) continue;
+    if (column.field >= ids || seen[column.field]) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("\"field\" is ", column.field, ", want each of 0 to ", ids - 1, " once"));
+    }
+    seen[column.field] = true;
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CheckColumns(const TableSchema& schema) {
   const auto labels = std::count_if(schema.columns.begin(), schema.columns.end(),
                                     [](const TableColumn& column) { return column.kind == Kind::kLabel; });
   if (labels != 1) return absl::InvalidArgumentError(absl::StrCat("has ", labels, " label columns, want 1"));
-  if (schema.features() == 0) return absl::InvalidArgumentError("has no features, want at least 1");
+  if (absl::Status status = CheckIdFields(schema); !status.ok()) return status;
+  const bool has_ids = std::any_of(schema.columns.begin(), schema.columns.end(),
+                                   [](const TableColumn& column) { return column.has_ids(); });
+  if (schema.features() == 0 && !has_ids) return absl::InvalidArgumentError("has no features, want at least 1");
   return absl::OkStatus();
 }
 
@@ -108,6 +136,16 @@ uint64_t TableSchema::features() const {
   return features;
 }
 
+std::vector<std::string> TableSchema::IdFields() const {
+  std::vector<std::string> names;
+  for (size_t i = 0; i < columns.size(); ++i) {
+    if (!columns[i].has_ids()) continue;
+    names.resize(std::max(names.size(), static_cast<size_t>(columns[i].field) + 1));
+    names[columns[i].field] = columns[i].name.empty() ? absl::StrCat(i) : columns[i].name;
+  }
+  return names;
+}
+
 size_t TableSchema::label() const {
   return std::find_if(columns.begin(), columns.end(),
                       [](const TableColumn& column) { return column.kind == Kind::kLabel; }) -
@@ -117,10 +155,10 @@ size_t TableSchema::label() const {
 std::string TableSchema::ToJson() const {
   Json list = Json::array();
   for (const TableColumn& column : columns) list.push_back(ColumnJson(column));
-  return JsonLine({{"has_names", has_names},
-                   {"missing", v1::MissingValues_Name(missing)},
-                   {"classes", classes},
-                   {"columns", std::move(list)}});
+  Json json = {{"has_names", has_names}, {"missing", v1::MissingValues_Name(missing)}, {"classes", classes}};
+  if (!id_separator.empty()) json["id_separator"] = id_separator;
+  json["columns"] = std::move(list);
+  return JsonLine(json);
 }
 
 absl::StatusOr<TableSchema> TableSchema::FromJson(absl::string_view json) {
@@ -138,6 +176,15 @@ absl::StatusOr<TableSchema> TableSchema::FromJson(absl::string_view json) {
   }
   if (absl::Status status = ReadTexts(*object, "classes", schema.classes); !status.ok()) return status;
   schema.text_labels = !schema.classes.empty();
+  if (object->contains("id_separator")) {
+    absl::StatusOr<std::string> separator = StringField(*object, "id_separator");
+    if (!separator.ok()) return separator.status();
+    if (separator->size() != 1) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("\"id_separator\" is ", QuotedText(*separator), ", want one character"));
+    }
+    schema.id_separator = *std::move(separator);
+  }
   const auto columns = object->find("columns");
   if (columns == object->end() || !columns->is_array()) return absl::InvalidArgumentError("\"columns\" is no list");
   for (const Json& each : *columns) {

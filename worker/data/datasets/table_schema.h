@@ -11,9 +11,9 @@
 
 namespace ballast {
 
-// A column of a table, and the features that it becomes.
+// A column of a table, and the features or the field of ids that it becomes.
 struct TableColumn {
-  enum class Kind : uint8_t { kNumber, kCategory, kLabel, kIgnored };
+  enum class Kind : uint8_t { kNumber, kCategory, kLabel, kIgnored, kHashed, kLookedUp };
 
   // From the first row; empty if the table has no header.
   std::string name;
@@ -28,13 +28,20 @@ struct TableColumn {
   // The texts of a category in byte order. Each is a feature: 1 for the row's own text, otherwise 0. All are 0 for a
   // missing or unknown text.
   std::vector<std::string> categories;
+  // Position of a column of ids, kHashed or kLookedUp, among the fields of ids. Each value has an id, or several
+  // between TableSchema::id_separator; see Csv in job.proto.
+  uint64_t field = 0;
+  // The texts of kLookedUp in byte order.
+  std::vector<std::string> texts;
+
+  bool has_ids() const { return kind == Kind::kHashed || kind == Kind::kLookedUp; }
 };
 
 // Describes how the rows of a table become examples: everything that was determined from the training data, so that
 // other files become examples in the same way. Stored as JSON in the metadata of a model, under "table".
 // Thread safety: immutable.
 struct TableSchema {
-  // In the order of the training file. One is the label; at least one gives a feature.
+  // In the order of the training file. One is the label; at least one gives a feature or ids.
   std::vector<TableColumn> columns;
   // False if the training file had no header: columns are then found by position instead of name.
   bool has_names = false;
@@ -43,8 +50,13 @@ struct TableSchema {
   bool text_labels = false;
   std::vector<std::string> classes;
 
+  // Separates the ids in a column of ids; empty: each value is one id.
+  std::string id_separator;
+
   // Number of features of an example.
   uint64_t features() const;
+  // Names of the fields of ids, in their order: that of the column, or its number without a name.
+  std::vector<std::string> IdFields() const;
   // Index of the label's column.
   size_t label() const;
 
@@ -57,6 +69,8 @@ struct TableSchema {
 // Limits of the texts of one column of categories or labels: their number, and the length of each.
 constexpr size_t kMaxTableTexts = 65536;
 constexpr size_t kMaxTableTextBytes = 256;
+// Limit on the texts of a column that is looked up, which need no features.
+constexpr size_t kMaxLookedUpTexts = 1 << 20;
 
 // Returns "3 classes: setosa, versicolor, virginica", with at most ten names.
 std::string ClassesText(const TableSchema& schema);

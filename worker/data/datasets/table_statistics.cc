@@ -14,6 +14,12 @@ CsvFault::Kind CheckTableText(absl::string_view text) {
   return IsUtf8(std::string(text)) ? CsvFault::kNone : CsvFault::kEncoding;
 }
 
+TableStatistics::TableStatistics(const TableSchema& schema) : columns_(schema.columns.size()) {
+  for (size_t i = 0; i < columns_.size(); ++i) {
+    if (schema.columns[i].kind == TableColumn::Kind::kLookedUp) columns_[i].max_texts = kMaxLookedUpTexts;
+  }
+}
+
 void TableStatistics::Number(size_t column, double value) {
   Column& to = columns_[column];
   if (to.numbers++ == 0) to.first = value;
@@ -26,7 +32,7 @@ void TableStatistics::Number(size_t column, double value) {
 CsvFault::Kind TableStatistics::Text(size_t column, absl::string_view text) {
   std::set<std::string, std::less<>>& texts = columns_[column].texts;
   if (texts.find(text) != texts.end()) return CsvFault::kNone;
-  if (texts.size() == kMaxTableTexts) return CsvFault::kTooMany;
+  if (texts.size() == columns_[column].max_texts) return CsvFault::kTooMany;
   const CsvFault::Kind fault = CheckTableText(text);
   if (fault == CsvFault::kNone) texts.emplace(text);
   return fault;
@@ -36,11 +42,16 @@ absl::Status TableStatistics::Store(bool per_column, TableSchema& schema) const 
   for (size_t i = 0; i < columns_.size(); ++i) {
     const Column& from = columns_[i];
     TableColumn& to = schema.columns[i];
-    if (to.kind != TableColumn::Kind::kNumber && to.kind != TableColumn::Kind::kCategory) continue;
+    const bool looked_up = to.kind == TableColumn::Kind::kLookedUp;
+    if (to.kind != TableColumn::Kind::kNumber && to.kind != TableColumn::Kind::kCategory && !looked_up) continue;
     if (from.numbers == 0 && from.texts.empty()) {
       return absl::InvalidArgumentError(
           absl::StrCat(ColumnText(to.name, i), " has no value in any training example; to leave it out, set ignore: \"",
                        to.name.empty() ? absl::StrCat(i) : to.name, "\""));
+    }
+    if (looked_up) {
+      to.texts.assign(from.texts.begin(), from.texts.end());
+      continue;
     }
     to.indicator = schema.missing == v1::INDICATOR && from.missing > 0;
     to.categories.assign(from.texts.begin(), from.texts.end());

@@ -17,11 +17,11 @@ namespace ballast {
 CsvFault::Kind CheckTableText(absl::string_view text);
 
 // Collects, from the features of training examples, what a schema needs: mean and standard deviation of each column of
-// numbers, the texts of each column of categories, and which columns miss values. Sums in double in the order of the
-// calls, so that the result has the same bits on every machine. Thread safety: none.
+// numbers, the texts of each column of categories or looked-up ids, and which columns miss values. Sums in double in
+// the order of the calls, so that the result has the same bits on every machine. Thread safety: none.
 class TableStatistics {
  public:
-  explicit TableStatistics(const TableSchema& schema) : columns_(schema.columns.size()) {}
+  explicit TableStatistics(const TableSchema& schema);
 
   // `column` is an index in the schema.
   void Number(size_t column, double value);
@@ -41,6 +41,7 @@ class TableStatistics {
     double sum = 0;
     double squares = 0;
     bool varies = false;
+    size_t max_texts = kMaxTableTexts;
     std::set<std::string, std::less<>> texts;
   };
 
