@@ -14,6 +14,7 @@
 #include "common/job/job_file.h"
 #include "common/job/job_overrides.h"
 #include "common/job/kind_names.h"
+#include "common/metrics/test_metric.h"
 #include "common/program/this_process.h"
 #include "common/run/safetensors.h"
 #include "google/protobuf/util/message_differencer.h"
@@ -49,6 +50,9 @@ void AddShards(absl::Span<const v1::GetStatusResponse> shards, Summary& summary)
     Merge(shard.wait_microseconds(), waits);
     summary.max_staleness = std::max<int64_t>(summary.max_staleness, shard.max_staleness());
     summary.server_seconds = std::min(summary.server_seconds, shard.uptime_seconds());
+    for (const v1::GetStatusResponse::Table& table : shard.tables()) {
+      summary.rows = summary.rows.value_or(0) + static_cast<int64_t>(table.rows());
+    }
   }
   summary.staleness = Describe(staleness);
   summary.wait_microseconds = Describe(waits);
@@ -136,13 +140,16 @@ void RunRecorder::FindBest() {
   }
   v1::Evaluation best;
   uint32_t epoch = 0;
-  double loss = 0, accuracy = 0;
+  double loss = 0, accuracy = 0, auc = 0, calibration = 0, bayes_auc = 0;
   if (!absl::SimpleAtoi(kept->metadata["epoch"], &epoch) || !absl::SimpleAtod(kept->metadata["test_loss"], &loss)) {
     return;
   }
   best.set_epoch(epoch);
   best.set_loss(loss);
   if (absl::SimpleAtod(kept->metadata["test_accuracy"], &accuracy)) best.set_accuracy(accuracy);
+  if (absl::SimpleAtod(kept->metadata["test_auc"], &auc)) best.set_auc(auc);
+  if (absl::SimpleAtod(kept->metadata["calibration"], &calibration)) best.set_calibration(calibration);
+  if (absl::SimpleAtod(kept->metadata["bayes_auc"], &bayes_auc)) best.set_bayes_auc(bayes_auc);
   best_ = best;
 }
 
@@ -226,6 +233,11 @@ absl::Status RunRecorder::Test(const v1::Evaluation& evaluation, double seconds)
   metrics.seconds = seconds;
   metrics.loss = evaluation.loss();
   if (evaluation.has_accuracy()) metrics.accuracy = evaluation.accuracy();
+  if (evaluation.has_auc()) {
+    metrics.auc = evaluation.auc();
+    metrics.log_loss = evaluation.loss();
+  }
+  if (evaluation.has_calibration()) metrics.calibration = evaluation.calibration();
   return metrics_.Write(metrics);
 }
 
@@ -235,7 +247,8 @@ absl::Status RunRecorder::KeepBest(TrainableModel& model, const v1::Evaluation& 
   if (metric == v1::TEST_METRIC_UNSPECIFIED) return absl::OkStatus();
   // A value that is not a number is never better.
   const auto better = [metric](const v1::Evaluation& a, const v1::Evaluation& b) {
-    return metric == v1::TEST_ACCURACY ? a.accuracy() > b.accuracy() : a.loss() < b.loss() || std::isnan(b.loss());
+    const double value = MetricValue(metric, a), than = MetricValue(metric, b);
+    return MetricGain(metric, value, than) > 0 || std::isnan(than);
   };
   if (best_.has_value() && !better(evaluation, *best_)) return absl::OkStatus();
   if (absl::Status status = WriteModel(model, progress, &evaluation); !status.ok()) return status;
@@ -268,6 +281,9 @@ absl::Status RunRecorder::WriteModel(TrainableModel& model, const v1::JobProgres
     metadata["epoch"] = absl::StrCat(evaluation->epoch());
     metadata["test_loss"] = absl::StrFormat("%.17g", evaluation->loss());
     if (evaluation->has_accuracy()) metadata["test_accuracy"] = absl::StrFormat("%.17g", evaluation->accuracy());
+    if (evaluation->has_auc()) metadata["test_auc"] = absl::StrFormat("%.17g", evaluation->auc());
+    if (evaluation->has_calibration()) metadata["calibration"] = absl::StrFormat("%.17g", evaluation->calibration());
+    if (evaluation->has_bayes_auc()) metadata["bayes_auc"] = absl::StrFormat("%.17g", evaluation->bayes_auc());
   }
   return WriteSafetensors(folder_.model(), tensors, metadata);
 }
@@ -299,6 +315,12 @@ Summary RunRecorder::Summarize(const v1::JobProgress& progress) const {
     const v1::Evaluation& evaluation = best_.has_value() ? *best_ : progress.last_evaluation();
     summary.test_loss = evaluation.loss();
     if (evaluation.has_accuracy()) summary.test_accuracy = evaluation.accuracy();
+    if (evaluation.has_auc()) {
+      summary.test_auc = evaluation.auc();
+      summary.log_loss = evaluation.loss();
+    }
+    if (evaluation.has_calibration()) summary.calibration = evaluation.calibration();
+    if (evaluation.has_bayes_auc()) summary.bayes_auc = evaluation.bayes_auc();
   }
   if (best_.has_value()) summary.best_epoch = best_->epoch();
   summary.stopped_early = progress.stopped_early();

@@ -20,7 +20,8 @@
 
 namespace ballast {
 
-// Adds the distributions of staleness and waits that the shards counted to a run's summary, and the time since when.
+// Adds the distributions of staleness and waits that the shards counted to a run's summary, the time since when, and
+// the rows of all tables, if there are tables.
 void AddShards(absl::Span<const v1::GetStatusResponse> shards, Summary& summary);
 
 // Compares the pushes that workers reported as acknowledged with those that the shards accepted, and sets the summary's

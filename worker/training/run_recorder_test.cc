@@ -47,6 +47,18 @@ TEST(AddShardsTest, SumsUpWhatAllShardsCounted) {
   EXPECT_EQ(summary.server_seconds, 12) << "the second shard has been started again";
 }
 
+TEST(AddShardsTest, SumsUpTheRowsOfAllTables) {
+  Summary summary;
+  AddShards({Shard("tables { id: 1 rows: 5 } tables { id: 2 rows: 7 }"), Shard("tables { id: 1 rows: 30 }")}, summary);
+  EXPECT_EQ(summary.rows, 42);
+}
+
+TEST(AddShardsTest, AJobWithoutTablesHasNoNumberOfRows) {
+  Summary summary;
+  AddShards({Shard("max_staleness: 1")}, summary);
+  EXPECT_EQ(summary.rows, std::nullopt);
+}
+
 TEST(AddPushesTest, FindsNothingWhereShardsAcceptedAllThatWasAcknowledged) {
   Summary summary;
   AddPushes(Reported("pushes { worker: 0 incarnation: 1 acknowledged: [10, 20] }"
@@ -274,17 +286,42 @@ optimizer { sgd { learning_rate: 0.1 } }
   EXPECT_EQ(other->data().train().csv().path(), "/jobs/train.csv");
 }
 
+TEST_F(RunRecorderTest, WritesTheFiguresOfClicksIfAnEvaluationHasThem) {
+  RunRecorder recorder = Record("clicks");
+  v1::Evaluation evaluation;
+  evaluation.set_epoch(1);
+  evaluation.set_loss(0.5);
+  ASSERT_TRUE(recorder.Test(evaluation, 1).ok());
+  evaluation.set_epoch(2);
+  evaluation.set_auc(0.75);
+  evaluation.set_calibration(1.25);
+  ASSERT_TRUE(recorder.Test(evaluation, 2).ok());
+  const Metrics metrics = Written(recorder);
+  ASSERT_EQ(metrics.test.size(), 2);
+  EXPECT_EQ(metrics.test[0].auc, std::nullopt);
+  EXPECT_EQ(metrics.test[0].log_loss, std::nullopt);
+  EXPECT_EQ(metrics.test[1].auc, 0.75);
+  EXPECT_EQ(metrics.test[1].log_loss, 0.5);
+  EXPECT_EQ(metrics.test[1].calibration, 1.25);
+}
+
+// The AUC falls from epoch to epoch.
 v1::Evaluation Evaluated(uint32_t epoch, double loss, double accuracy) {
   v1::Evaluation evaluation;
+  evaluation.set_auc(1 - 0.125 * epoch);
+  evaluation.set_calibration(1 + 0.125 * epoch);
+  evaluation.set_bayes_auc(0.875);
   evaluation.set_epoch(epoch);
   evaluation.set_loss(loss);
   evaluation.set_accuracy(accuracy);
   return evaluation;
 }
 
-// Epoch 2 has the best loss, epoch 3 the best accuracy. The process ends after epoch 2, and another one continues.
+// Epoch 1 has the best AUC, epoch 2 the best loss, epoch 3 the best accuracy. The process ends after epoch 2, and
+// another one continues.
 TEST_F(RunRecorderTest, KeepsTheModelOfTheBestEpochEvenIfItsProcessEnds) {
-  for (const auto& [metric, best, loss] : {std::tuple(v1::TEST_LOSS, 2, 0.1), std::tuple(v1::TEST_ACCURACY, 3, 0.3)}) {
+  for (const auto& [metric, best, loss] :
+       {std::tuple(v1::TEST_LOSS, 2, 0.1), std::tuple(v1::TEST_ACCURACY, 3, 0.3), std::tuple(v1::TEST_AUC, 1, 0.5)}) {
     const std::unique_ptr<Model> model =
         CreateRandom("layers { dense { units: 1 } } loss { mean_squared_error {} }", 2, 1.0f);
     ASSERT_NE(model, nullptr);
@@ -312,6 +349,10 @@ TEST_F(RunRecorderTest, KeepsTheModelOfTheBestEpochEvenIfItsProcessEnds) {
     ASSERT_TRUE(summary.ok()) << summary.status();
     EXPECT_EQ(summary->best_epoch, best);
     EXPECT_EQ(summary->test_loss, loss);
+    EXPECT_EQ(summary->test_auc, 1 - 0.125 * best);
+    EXPECT_EQ(summary->log_loss, loss);
+    EXPECT_EQ(summary->calibration, 1 + 0.125 * best);
+    EXPECT_EQ(summary->bayes_auc, 0.875);
     const absl::StatusOr<Safetensors> saved = ReadSafetensors(second->folder().model());
     ASSERT_TRUE(saved.ok()) << saved.status();
     EXPECT_THAT(saved->tensors[0].values, ElementsAre(best, best));
