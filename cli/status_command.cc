@@ -13,6 +13,7 @@
 #include "cli/launch/progress_display.h"
 #include "cli/report/run_catalog.h"
 #include "cli/target/run_target.h"
+#include "common/metrics/test_metric.h"
 #include "common/program/arguments.h"
 #include "common/rpc/credentials.h"
 #include "common/run/summary.h"
@@ -177,7 +178,7 @@ void PrintJob(std::ostream& out, const v1::GetProgressResponse& response, bool s
   }
   if (const v1::Evaluation& evaluation = job.last_evaluation(); job.has_last_evaluation()) {
     out << absl::StrFormat("  after epoch %d: test loss %.4g", evaluation.epoch(), evaluation.loss())
-        << (evaluation.has_accuracy() ? absl::StrFormat(", accuracy %.4f", evaluation.accuracy()) : "") << "\n";
+        << EvaluationText(evaluation) << "\n";
   }
   out << absl::StrFormat("members (the job has %d servers and %d workers):\n", response.servers(), response.workers());
   out << absl::StrFormat("  %-10s %-8s %12s %10s  %-22s %s\n", "member", "state", "heartbeat", "step", "address",
@@ -298,6 +299,9 @@ Json JobJson(const v1::GetProgressResponse& response, bool serves_clients) {
           {"examples_repeated", job.examples_repeated()},
           {"notices", std::vector<std::string>(job.notices().begin(), job.notices().end())},
           {"test_accuracy", evaluation.has_accuracy() ? Json(evaluation.accuracy()) : Json()},
+          {"test_auc", evaluation.has_auc() ? Json(evaluation.auc()) : Json()},
+          {"bayes_auc", evaluation.has_bayes_auc() ? Json(evaluation.bayes_auc()) : Json()},
+          {"calibration", evaluation.has_calibration() ? Json(evaluation.calibration()) : Json()},
           {"servers", response.servers()},
           {"workers", response.workers()},
           {"members", members}};

@@ -185,9 +185,10 @@ nlohmann::json Describe(const std::string& path, const internal::v1::CheckpointM
       {"servers", manifest.files_size()},
       {"bytes", BytesOf(manifest)},
       {"earlier_bytes", EarlierBytesOf(manifest)}};
-  if (manifest.progress().has_evaluation() && manifest.progress().evaluation().has_accuracy()) {
-    json["test_accuracy"] = manifest.progress().evaluation().accuracy();
-  }
+  // Without an evaluation, it has no figure.
+  const v1::Evaluation& evaluation = manifest.progress().evaluation();
+  if (evaluation.has_accuracy()) json["test_accuracy"] = evaluation.accuracy();
+  if (evaluation.has_auc()) json["test_auc"] = evaluation.auc();
   return json;
 }
 

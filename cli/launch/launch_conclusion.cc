@@ -12,6 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "cli/launch/placement.h"
 #include "cli/report/report.h"
+#include "common/metrics/test_metric.h"
 #include "common/run/summary.h"
 #include "common/storage/file.h"
 #include "common/text/number_text.h"
@@ -45,6 +46,15 @@ void PrintSummary(const Summary& summary, std::ostream& out) {
     out << absl::StrFormat("test accuracy: %.4f\n", *summary.test_accuracy);
   } else if (summary.test_loss.has_value()) {
     out << absl::StrFormat("test loss: %.4g\n", *summary.test_loss);
+  }
+  if (summary.test_auc.has_value()) {
+    out << "test AUC: " << AucText(*summary.test_auc, summary.bayes_auc);
+    if (summary.log_loss.has_value()) out << absl::StrFormat(", log loss %.4f", *summary.log_loss);
+    if (summary.calibration.has_value()) out << absl::StrFormat(", calibration %.4g", *summary.calibration);
+    out << "\n";
+  }
+  if (summary.rows.has_value()) {
+    out << "rows of all tables: " << FormatCount(static_cast<double>(*summary.rows)) << "\n";
   }
 }
 

@@ -87,6 +87,7 @@ void ProgressDisplay::PrintEpochs() {
       if (test->second.accuracy.has_value()) {
         absl::StrAppendFormat(&line, "  test accuracy %.4f", *test->second.accuracy);
       }
+      if (test->second.auc.has_value()) absl::StrAppendFormat(&line, "  test AUC %.4f", *test->second.auc);
       evaluations_.erase(test);
     }
     PrintLine(absl::StrCat(line, "  ", FormatCount(epoch.samples_per_second), " samples/s"));

@@ -14,6 +14,7 @@
 #include "cli/report/line_chart.h"
 #include "cli/report/report.h"
 #include "cli/report/report_sections.h"
+#include "common/metrics/test_metric.h"
 #include "common/run/run_folder.h"
 #include "common/storage/file.h"
 #include "common/text/number_text.h"
@@ -89,23 +90,34 @@ void AddSeries(const ComparedRun& run, int index, bool dots, std::vector<ChartPo
   chart.series.push_back({.name = run.name, .color = 1 + index % kColors, .dots = dots, .points = std::move(points)});
 }
 
+// A figure of a test, of which more is better: the first one that a run has is shown, otherwise the loss.
+struct TestScore {
+  const char* title;
+  std::optional<double> TestMetrics::*field;
+  AxisFormat format;
+};
+constexpr TestScore kTestScores[] = {{"Test AUC", &TestMetrics::auc, AxisFormat::kNumber},
+                                     {"Test accuracy", &TestMetrics::accuracy, AxisFormat::kPercent}};
+
 std::vector<LineChart> Charts(const std::vector<ComparedRun>& runs) {
-  const bool rated = std::ranges::any_of(runs, [](const ComparedRun& run) {
-    return std::ranges::any_of(run.metrics.test, [](const TestMetrics& line) { return line.accuracy.has_value(); });
-  });
+  const TestScore* score = nullptr;
+  for (const TestScore& one : kTestScores) {
+    const auto rated = [&](const TestMetrics& line) { return (line.*one.field).has_value(); };
+    const auto has = [&](const ComparedRun& run) { return std::ranges::any_of(run.metrics.test, rated); };
+    if (score == nullptr && std::ranges::any_of(runs, has)) score = &one;
+  }
   std::vector<LineChart> charts;
   for (const Axis& axis : Axes()) {
     LineChart loss = ChartOver(axis, "Train loss", "smoothed mean over a batch");
-    LineChart test = ChartOver(axis, rated ? "Test accuracy" : "Test loss", "after each epoch");
-    if (rated) test.y_format = AxisFormat::kPercent;
+    LineChart test = ChartOver(axis, score != nullptr ? score->title : "Test loss", "after each epoch");
+    if (score != nullptr) test.y_format = score->format;
     for (size_t index = 0; index < runs.size(); ++index) {
       const ComparedRun& run = runs[index];
       std::vector<ChartPoint> losses, tests;
       for (const TrainMetrics& line : run.metrics.train) losses.push_back({axis.train(line), line.loss});
       for (const TestMetrics& line : run.metrics.test) {
-        if (!rated || line.accuracy.has_value()) {
-          tests.push_back({axis.test(line, run), rated ? *line.accuracy : line.loss});
-        }
+        const std::optional<double> figure = score != nullptr ? line.*(score->field) : line.loss;
+        if (figure.has_value()) tests.push_back({axis.test(line, run), *figure});
       }
       AddSeries(run, static_cast<int>(index), false, Smoothed(losses), loss);
       AddSeries(run, static_cast<int>(index), true, std::move(tests), test);
@@ -158,6 +170,12 @@ std::vector<Column> Columns(const std::vector<ComparedRun>& runs) {
     const std::optional<double>& accuracy = run.info.summary.test_accuracy;
     return accuracy.has_value() ? PercentText(*accuracy) : kUnset;
   });
+  if (std::ranges::any_of(runs, [](const ComparedRun& run) { return run.info.summary.test_auc.has_value(); })) {
+    add("Test AUC", [](const ComparedRun& run) {
+      const Summary& summary = run.info.summary;
+      return summary.test_auc.has_value() ? AucText(*summary.test_auc, summary.bayes_auc) : kUnset;
+    });
+  }
   add_result("Samples/s", ValueText, &Summary::samples_per_second);
   add_result("Training time", DurationText, &Summary::seconds);
   return columns;

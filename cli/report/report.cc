@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -10,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "cli/report/report_assets.h"
 #include "cli/report/report_sections.h"
+#include "common/metrics/test_metric.h"
 #include "common/run/metrics.h"
 #include "common/run/run_folder.h"
 #include "common/storage/file.h"
@@ -115,12 +117,29 @@ std::string Figure(absl::string_view name, absl::string_view value, absl::string
   return absl::StrCat("<div><dt>", name, "</dt><dd>", value, "</dd><dd class=\"more\">", more, "</dd></div>\n");
 }
 
-// `accuracy` is the figure that this explains; a model that is not the last one may have another.
-std::string BestEpoch(const std::vector<EpochRow>& rows, double accuracy) {
+// `figure` is the AUC or accuracy that this explains; a model that is not the last one may have another. Empty if the
+// best epoch is not decided by that score.
+std::string BestEpoch(const std::vector<EpochRow>& rows, double figure, std::optional<double> EpochRow::*score,
+                      const std::function<std::string(double)>& text) {
   const auto best = std::ranges::find(rows, true, &EpochRow::best);
-  if (best == rows.end()) return "";
-  if (best + 1 == rows.end() && *best->test_accuracy == accuracy) return "best of the run";
-  return absl::StrCat("best ", PercentText(*best->test_accuracy), ", epoch ", best->epoch);
+  if (best == rows.end() || !((*best).*score).has_value()) return "";
+  const double most = *((*best).*score);
+  if (best + 1 == rows.end() && most == figure) return "best of the run";
+  return absl::StrCat("best ", text(most), ", epoch ", best->epoch);
+}
+
+// The figures of a model that predicts one of two labels.
+std::string ClickFigures(const Summary& summary, const std::vector<EpochRow>& rows) {
+  if (!summary.test_auc.has_value()) return "";
+  const std::string best =
+      BestEpoch(rows, *summary.test_auc, &EpochRow::test_auc, [](double auc) { return AucText(auc, std::nullopt); });
+  std::string html = Figure("Test AUC", AucText(*summary.test_auc, summary.bayes_auc), best);
+  if (summary.log_loss.has_value()) {
+    const std::string calibration =
+        summary.calibration.has_value() ? absl::StrCat("calibration ", ValueText(*summary.calibration)) : "";
+    absl::StrAppend(&html, Figure("Log loss", ValueText(*summary.log_loss), calibration));
+  }
+  return html;
 }
 
 // An earlier release did not say which epoch.
@@ -130,10 +149,13 @@ std::string Figures(const ReportContent& content, const std::vector<EpochRow>& r
   if (!content.summary.has_value() && rows.empty()) return "";
   const Summary summary = content.summary.has_value() ? *content.summary : SummarizeMetrics(content.metrics);
   std::string html = "<dl class=\"figures\">\n";
+  absl::StrAppend(&html, ClickFigures(summary, rows));
   if (summary.test_accuracy.has_value()) {
-    absl::StrAppend(
-        &html, Figure("Test accuracy", PercentText(*summary.test_accuracy), BestEpoch(rows, *summary.test_accuracy)));
-  } else if (summary.test_loss.has_value()) {
+    const std::string best = summary.test_auc.has_value()
+                                 ? ""
+                                 : BestEpoch(rows, *summary.test_accuracy, &EpochRow::test_accuracy, PercentText);
+    absl::StrAppend(&html, Figure("Test accuracy", PercentText(*summary.test_accuracy), best));
+  } else if (summary.test_loss.has_value() && !summary.log_loss.has_value()) {
     absl::StrAppend(
         &html, Figure("Test loss", ValueText(*summary.test_loss), summary.best_epoch ? "" : "after the last epoch"));
   }
@@ -147,6 +169,9 @@ std::string Figures(const ReportContent& content, const std::vector<EpochRow>& r
                                              summary.workers > 1 ? " of the furthest worker" : "")));
   absl::StrAppend(&html, Figure("Samples per second", ValueText(summary.samples_per_second),
                                 absl::StrCat(Plural(summary.examples, "example"), " in all of the training time")));
+  if (summary.rows.has_value()) {
+    absl::StrAppend(&html, Figure("Rows", CountText(*summary.rows), "of all tables, at the end"));
+  }
   if (const MemoryBytes& memory = summary.memory; memory.total() > 0) {
     const std::string text = MemoryText(memory);
     absl::StrAppend(&html, Figure("Memory of worker 0", BytesText(memory.total()), text.substr(text.find(": ") + 2)));

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/metrics/test_metric.h"
 #include "common/text/number_text.h"
 
 namespace ballast {
@@ -94,6 +95,21 @@ LineChart AccuracyChart(const Metrics& metrics) {
   return chart;
 }
 
+// Next to the curve: the best AUC that a model can have, if it is known.
+LineChart AucChart(const Metrics& metrics, const std::optional<double>& bayes_auc) {
+  std::vector<ChartPoint> points, best;
+  for (const TestMetrics& line : metrics.test) {
+    if (!line.auc.has_value()) continue;
+    points.push_back({static_cast<double>(line.epoch), *line.auc});
+    if (bayes_auc.has_value()) best.push_back({static_cast<double>(line.epoch), *bayes_auc});
+  }
+  LineChart chart = {
+      .title = "Test AUC", .subtitle = "after each epoch", .x_label = "epoch", .x_format = AxisFormat::kWhole};
+  if (!points.empty()) chart.series.push_back({.name = "test", .color = 2, .dots = true, .points = std::move(points)});
+  if (!best.empty()) chart.series.push_back({.name = "Bayes", .color = 4, .points = std::move(best)});
+  return chart;
+}
+
 // `whole` is the figure of the whole run, if it is known.
 LineChart TrainChart(const Metrics& metrics, LineChart chart, int color, double TrainMetrics::*field,
                      const std::optional<double>& whole) {
@@ -139,7 +155,8 @@ std::vector<ChartPoint> Smoothed(const std::vector<ChartPoint>& points) {
 
 std::vector<LineChart> ReportCharts(const Metrics& metrics, const std::optional<Summary>& summary) {
   const LineChart by_step = {.x_label = kStepLabel, .x_format = AxisFormat::kWhole};
-  std::vector<LineChart> charts = {LossChart(metrics), AccuracyChart(metrics)};
+  std::vector<LineChart> charts = {LossChart(metrics), AccuracyChart(metrics),
+                                   AucChart(metrics, summary.has_value() ? summary->bayes_auc : std::nullopt)};
   const auto add = [&](const char* title, const char* subtitle, AxisFormat format, int color,
                        double TrainMetrics::*field, double Summary::*whole) {
     LineChart chart = by_step;
@@ -202,6 +219,7 @@ std::vector<EpochRow> EpochRows(const Metrics& metrics) {
     Epoch& epoch = epochs[line.epoch];
     epoch.row.test_loss = line.loss;
     epoch.row.test_accuracy = line.accuracy;
+    epoch.row.test_auc = line.auc;
     epoch.row.step = std::max(epoch.row.step, line.step);
     epoch.end_seconds = std::max(epoch.end_seconds, line.seconds);
   }
@@ -225,9 +243,13 @@ std::vector<EpochRow> EpochRows(const Metrics& metrics) {
     begin_seconds = epoch.end_seconds;
     rows.push_back(epoch.row);
   }
-  const auto best =
-      std::ranges::max_element(rows, {}, [](const EpochRow& row) { return row.test_accuracy.value_or(-1); });
-  if (best != rows.end()) best->best = best->test_accuracy.has_value();
+  for (std::optional<double> EpochRow::*score : {&EpochRow::test_auc, &EpochRow::test_accuracy}) {
+    const auto best =
+        std::ranges::max_element(rows, {}, [&](const EpochRow& row) { return (row.*score).value_or(-1); });
+    if (best == rows.end() || !((*best).*score).has_value()) continue;
+    best->best = true;
+    break;
+  }
   return rows;
 }
 
@@ -243,8 +265,13 @@ Summary SummarizeMetrics(const Metrics& metrics) {
     }
     if (row.test_loss.has_value()) summary.test_loss = row.test_loss;
     if (row.test_accuracy.has_value()) summary.test_accuracy = row.test_accuracy;
+    if (row.test_auc.has_value()) summary.test_auc = row.test_auc;
     // An epoch has ended if it was tested, or if the next one has begun.
     summary.epochs = std::max(summary.epochs, row.test_loss.has_value() ? row.epoch : row.epoch - 1);
+  }
+  if (!metrics.test.empty()) {
+    summary.log_loss = metrics.test.back().log_loss;
+    summary.calibration = metrics.test.back().calibration;
   }
   if (!metrics.train.empty()) {
     summary.examples = metrics.train.back().examples;
@@ -256,17 +283,22 @@ Summary SummarizeMetrics(const Metrics& metrics) {
 std::string RenderEpochTable(const std::vector<EpochRow>& rows) {
   if (rows.empty()) return "";
   const bool tested = std::ranges::any_of(rows, [](const EpochRow& row) { return row.test_loss.has_value(); });
-  const bool rated = std::ranges::any_of(rows, &EpochRow::best);
+  const auto has = [&](std::optional<double> EpochRow::*score) {
+    return std::ranges::any_of(rows, [&](const EpochRow& row) { return (row.*score).has_value(); });
+  };
+  const bool rated = has(&EpochRow::test_accuracy), ranked = has(&EpochRow::test_auc);
   std::string html = absl::StrCat(
       "<section class=\"card\">\n<h2>Epochs</h2>\n<div class=\"scroll\"><table>\n<thead><tr><th>Epoch</th><th>Step</th>"
       "<th>Train loss</th>",
-      tested ? "<th>Test loss</th>" : "", rated ? "<th>Test accuracy</th>" : "",
+      tested ? "<th>Test loss</th>" : "", rated ? "<th>Test accuracy</th>" : "", ranked ? "<th>Test AUC</th>" : "",
       "<th>Samples/s</th><th>Time</th></tr></thead>\n<tbody>\n");
   for (const EpochRow& row : rows) {
     const std::string star = row.best ? "<span class=\"star\" title=\"best\">★</span>" : "";
+    const std::string& of_accuracy = ranked ? "" : star;
     absl::StrAppend(&html, row.best ? "<tr class=\"best\">" : "<tr>", Cell(CountText(row.epoch)),
                     Cell(CountText(row.step)), ValueCell(row.train_loss), tested ? ValueCell(row.test_loss) : "",
-                    !rated ? "" : Cell(row.test_accuracy ? star + PercentText(*row.test_accuracy) : "–"),
+                    !rated ? "" : Cell(row.test_accuracy ? of_accuracy + PercentText(*row.test_accuracy) : "–"),
+                    !ranked ? "" : Cell(row.test_auc ? star + AucText(*row.test_auc, std::nullopt) : "–"),
                     ValueCell(row.samples_per_second), Cell(DurationText(row.seconds)), "</tr>\n");
   }
   return absl::StrCat(html, "</tbody>\n</table></div>\n</section>\n");

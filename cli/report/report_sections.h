@@ -12,8 +12,9 @@
 
 namespace ballast {
 
-// Returns the charts of a run: always the loss; accuracy, throughput, staleness, waiting and learning rate only if they
-// have something to show. The figures in their legends are those of the summary: of the newest epoch, or the whole run.
+// Returns the charts of a run: always the loss; accuracy, AUC, throughput, staleness, waiting and learning rate only if
+// they have something to show. The figures in their legends are those of the summary: of the newest epoch, or the whole
+// run.
 std::vector<LineChart> ReportCharts(const Metrics& metrics, const std::optional<Summary>& summary = std::nullopt);
 
 // Returns the mean over 1/80 of the points on either side, fewer near the start; gaps stay gaps.
@@ -32,7 +33,8 @@ struct EpochRow {
   std::optional<double> samples_per_second;
   std::optional<double> test_loss;
   std::optional<double> test_accuracy;
-  // True for the first row with the best test accuracy.
+  std::optional<double> test_auc;
+  // True for the first row with the best test AUC or, if no row has one, test accuracy.
   bool best = false;
 };
 
@@ -42,7 +44,7 @@ std::vector<EpochRow> EpochRows(const Metrics& metrics);
 // Returns the part of a summary that the metrics tell; the losses are those of the last epoch that has any.
 Summary SummarizeMetrics(const Metrics& metrics);
 
-// Returns a <section> with the table, in which the best test accuracy is marked; empty if there are no rows.
+// Returns a <section> with the table, in which the best test AUC or accuracy is marked; empty if there are no rows.
 std::string RenderEpochTable(const std::vector<EpochRow>& rows);
 
 // Returns a <section> about the traffic between workers and servers: bytes, waits, dropped gradients, and bar charts of

@@ -62,16 +62,18 @@ void SetState(const std::optional<LaunchState>& launch, bool has_summary, RunInf
 
 // The rank of a kind of result, and numbers of which less is better: the result, and one for equal results.
 std::tuple<int, double, double> Rank(const RunInfo& run) {
-  const int failed = run.state == RunState::kFailed ? 4 : 0;
+  const int failed = run.state == RunState::kFailed ? 5 : 0;
   const Summary& summary = run.summary;
   const double test_loss = summary.test_loss.value_or(NAN);
   const bool tested = std::isfinite(test_loss);
-  if (std::isfinite(summary.test_accuracy.value_or(NAN))) {
-    return {failed, -*summary.test_accuracy, tested ? test_loss : 0};
+  int kind = failed;
+  for (const std::optional<double>& score : {summary.test_auc, summary.test_accuracy}) {
+    if (std::isfinite(score.value_or(NAN))) return {kind, -*score, tested ? test_loss : 0};
+    ++kind;
   }
-  if (tested) return {failed + 1, test_loss, 0};
-  if (summary.steps > 0 && std::isfinite(summary.train_loss)) return {failed + 2, summary.train_loss, 0};
-  return {failed + 3, 0, 0};
+  if (tested) return {kind, test_loss, 0};
+  if (summary.steps > 0 && std::isfinite(summary.train_loss)) return {kind + 1, summary.train_loss, 0};
+  return {kind + 2, 0, 0};
 }
 
 Json OrNull(const std::optional<double>& number) { return number.has_value() ? Json(*number) : Json(); }
@@ -190,6 +192,7 @@ absl::StatusOr<RunList> ListRuns(const std::string& directory) {
 bool IsBetter(const RunInfo& a, const RunInfo& b) { return Rank(a) < Rank(b); }
 
 std::string TestText(const RunInfo& run) {
+  if (run.summary.test_auc.has_value()) return absl::StrFormat("AUC %.4f", *run.summary.test_auc);
   if (run.summary.test_accuracy.has_value()) return absl::StrFormat("accuracy %.4f", *run.summary.test_accuracy);
   if (run.summary.test_loss.has_value()) return absl::StrFormat("loss %.4g", *run.summary.test_loss);
   return "-";
@@ -221,7 +224,10 @@ Json RunToJson(const RunInfo& run) {
           {"samples_per_second", summary.samples_per_second},
           {"train_loss", summary.train_loss},
           {"test_loss", OrNull(summary.test_loss)},
-          {"test_accuracy", OrNull(summary.test_accuracy)}};
+          {"test_accuracy", OrNull(summary.test_accuracy)},
+          {"test_auc", OrNull(summary.test_auc)},
+          {"bayes_auc", OrNull(summary.bayes_auc)},
+          {"log_loss", OrNull(summary.log_loss)}};
 }
 
 std::string TextTable(const std::vector<std::vector<std::string>>& rows) {

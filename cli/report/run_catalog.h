@@ -59,12 +59,12 @@ struct RunList {
 // it does not exist.
 absl::StatusOr<RunList> ListRuns(const std::string& directory);
 
-// Returns whether a's result is better than b's: a higher test accuracy (of equal ones, the one with the lower test
-// loss), otherwise a lower test loss, otherwise a lower train loss. Runs without a result come last, failed ones after
-// them. A strict weak order.
+// Returns whether a's result is better than b's: a higher test AUC, otherwise a higher test accuracy (of equal ones,
+// the one with the lower test loss), otherwise a lower test loss, otherwise a lower train loss. Runs without a result
+// come last, failed ones after them. A strict weak order.
 bool IsBetter(const RunInfo& a, const RunInfo& b);
 
-// Returns text such as "accuracy 0.8974" or "loss 0.1854"; "-" without a test.
+// Returns text such as "AUC 0.7843", "accuracy 0.8974" or "loss 0.1854"; "-" without a test.
 std::string TestText(const RunInfo& run);
 // Returns ": " and the beginning of the error, for the end of a line; empty if the run did not fail.
 std::string ErrorText(const RunInfo& run);

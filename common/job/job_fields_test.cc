@@ -87,7 +87,7 @@ TEST(SetFieldTest, NamesPathGotAndWant) {
       {"policy.bounded.staleness=3", "policy.bounded has no field \"staleness\"; its name is \"steps_ahead\" now"},
       {"model.loss.zzzzzzzz=",
        "model.loss has no field \"zzzzzzzz\"; valid names are softmax_cross_entropy, "
-       "mean_squared_error"},
+       "mean_squared_error, sigmoid_cross_entropy"},
       {"training.epochs.x=3", "training.epochs has no fields, want training.epochs=VALUE"},
       {"model.layers.dense.units=3", "model.layers: got no index, want one, such as model.layers[0]"},
       {"model.layers[9].dense.units=3",

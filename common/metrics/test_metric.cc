@@ -3,6 +3,9 @@
 
 #include <limits>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
 namespace ballast {
 
 double MetricValue(v1::TestMetric metric, const v1::Evaluation& evaluation) {
@@ -31,6 +34,23 @@ const char* MetricName(v1::TestMetric metric) {
     default:
       return "loss";
   }
+}
+
+std::string AucText(double auc, const std::optional<double>& bayes_auc) {
+  std::string text = absl::StrFormat("%.4f", auc);
+  if (bayes_auc.has_value()) absl::StrAppendFormat(&text, " (Bayes %.4f)", *bayes_auc);
+  return text;
+}
+
+std::string EvaluationText(const v1::Evaluation& evaluation) {
+  std::string text;
+  if (evaluation.has_accuracy()) absl::StrAppendFormat(&text, ", accuracy %.4f", evaluation.accuracy());
+  if (evaluation.has_auc()) {
+    const auto bayes = evaluation.has_bayes_auc() ? std::make_optional(evaluation.bayes_auc()) : std::nullopt;
+    absl::StrAppend(&text, ", AUC ", AucText(evaluation.auc(), bayes));
+  }
+  if (evaluation.has_calibration()) absl::StrAppendFormat(&text, ", calibration %.4g", evaluation.calibration());
+  return text;
 }
 
 }  // namespace ballast

@@ -32,5 +32,17 @@ TEST(TestMetricTest, ALossGainsAsItFallsAndTheOthersAsTheyRise) {
   EXPECT_TRUE(std::isnan(MetricGain(v1::TEST_AUC, NAN, 0.75)));
 }
 
+TEST(TestMetricTest, TextHasTheFiguresThatAnEvaluationHas) {
+  v1::Evaluation evaluation;
+  EXPECT_EQ(EvaluationText(evaluation), "");
+  evaluation.set_accuracy(0.75);
+  EXPECT_EQ(EvaluationText(evaluation), ", accuracy 0.7500");
+  evaluation.set_auc(0.78434);
+  evaluation.set_calibration(1.01234);
+  EXPECT_EQ(EvaluationText(evaluation), ", accuracy 0.7500, AUC 0.7843, calibration 1.012");
+  evaluation.set_bayes_auc(0.807);
+  EXPECT_EQ(EvaluationText(evaluation), ", accuracy 0.7500, AUC 0.7843 (Bayes 0.8070), calibration 1.012");
+}
+
 }  // namespace
 }  // namespace ballast

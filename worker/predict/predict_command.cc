@@ -14,6 +14,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/metrics/test_metric.h"
 #include "common/program/arguments.h"
 #include "common/storage/output_file.h"
 #include "common/text/json_fields.h"
@@ -34,7 +35,8 @@ constexpr char kPredictUsage[] =
     "of the data: CSV with a header, or JSON objects. A class is followed by the probabilities of all classes.\n\n";
 constexpr char kEvalUsage[] =
     "usage: ballast eval MODEL --data FILE [flags]\n\n"
-    "Evaluates a model on data with labels: prints the loss, the accuracy of a classification, and the number of\n"
+    "Evaluates a model on data with labels: prints the loss, the accuracy of a classification, the area under the ROC\n"
+    "curve (AUC) and the calibration of a model of one of two labels, and the number of\n"
     "examples. MODEL is a model.safetensors or a run directory.\n\n";
 
 constexpr int kMaxThreads = 1024;
@@ -183,12 +185,11 @@ int Evaluate(const Request& request, SavedModel& saved, const Dataset& data, con
     if (result->has_accuracy()) json["accuracy"] = result->accuracy();
     if (result->has_auc()) json["auc"] = result->auc();
     if (result->has_calibration()) json["calibration"] = result->calibration();
+    if (result->has_bayes_auc()) json["bayes_auc"] = result->bayes_auc();
     json["examples"] = data.size();
     streams.out << JsonLine(json) << std::endl;
   } else {
-    streams.out << absl::StrFormat("loss %.4g", result->loss())
-                << (result->has_accuracy() ? absl::StrFormat(", accuracy %.4f", result->accuracy()) : "")
-                << (result->has_auc() ? absl::StrFormat(", AUC %.4f", result->auc()) : "") << " on "
+    streams.out << absl::StrFormat("loss %.4g", result->loss()) << EvaluationText(*result) << " on "
                 << CountText(data.size()) << " examples" << std::endl;
   }
   return streams.out.good() ? 0 : Fail(streams, absl::UnknownError("cannot write standard output"), 1);

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "common/metrics/test_metric.h"
 
 namespace ballast {
 
@@ -316,8 +317,7 @@ absl::Status TrainingLoop::Report(const v1::Evaluation* evaluation) {
   unrecorded_steps_ = 0;
   if (evaluation != nullptr) {
     std::cerr << absl::StrFormat("epoch %d: test loss %.4g", evaluation->epoch(), evaluation->loss())
-              << (evaluation->has_accuracy() ? absl::StrFormat(", accuracy %.4f", evaluation->accuracy()) : "")
-              << (evaluation->has_auc() ? absl::StrFormat(", AUC %.4f", evaluation->auc()) : "") << std::endl;
+              << EvaluationText(*evaluation) << std::endl;
   }
   if (parts_.recorder == nullptr) return absl::OkStatus();
   if (absl::Status status = parts_.recorder->Train(progress_, stats.loss_scale); !status.ok()) return status;
