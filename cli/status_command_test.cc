@@ -70,7 +70,7 @@ class FakeCoordinator : public v1::CoordinatorService::Service {
         "progress { job: 'fashion_mnist' state: JOB_STATE_FAILED reason: 'worker 1: loss is NaN' epochs: 3 "
         "mode: 'bounded' learning_rate: 0.125 wait_share: 0.25 max_staleness: 3 step: 220 examples: 28160 "
         "total_examples: 60000 train_loss: 0.5983 samples_per_second: 15248 seconds: 2 line { examples: 1280 } "
-        "last_evaluation { epoch: 1 loss: 0.25 } } servers: 2 workers: 2 "
+        "last_evaluation { epoch: 1 loss: 0.25 auc: 0.75 bayes_auc: 0.8125 } } servers: 2 workers: 2 "
         "members { member { role: ROLE_WORKER rank: 1 } state: 'failed' description: 'host, process 77' } "
         "members { member { role: ROLE_STANDBY } state: 'joined' in_step: true } "
         "members { member { role: ROLE_STANDBY rank: 1 } state: 'joined' standby { stage: STAGE_CATCHING_UP "
@@ -151,7 +151,7 @@ TEST_F(StatusCommandTest, ShowsWaitsStalenessAndBytes) {
               HasSubstr("  epoch 1/3  28,160 of 60,000 examples  0:02  step 220 of the furthest worker\n"
                         "  last 1,280 examples: loss 0.5983  15,248 samples/s  workers waited 25% of their time\n"
                         "  bounded  learning rate 0.125  maximum staleness 3 updates\n"
-                        "  after epoch 1: test loss 0.25\n"));
+                        "  after epoch 1: test loss 0.25, AUC 0.7500 (Bayes 0.8125)\n"));
   EXPECT_THAT(out_.str(), HasSubstr("0 waiting now; 25% waited, for 2.5ms on average and 2.5ms at most\n"));
   EXPECT_THAT(out_.str(), HasSubstr("0 gradients dropped, staleness mean 0.5, maximum 3\n"));
   EXPECT_THAT(out_.str(),
@@ -189,6 +189,9 @@ TEST_F(StatusCommandTest, PrintsOneJsonObject) {
   EXPECT_EQ(json["shard"]["wait_microseconds"]["max"], 2500);
   EXPECT_EQ(json["shard"]["push_bytes"], 3 << 20);
   EXPECT_EQ(json["job"]["wait_share"], 0.25);
+  EXPECT_EQ(json["job"]["test_auc"], 0.75);
+  EXPECT_EQ(json["job"]["bayes_auc"], 0.8125);
+  EXPECT_TRUE(json["job"]["test_accuracy"].is_null());
   EXPECT_EQ(json["job"]["epoch"], 1) << "as in the text";
   EXPECT_EQ(json["job"]["state"], "failed");
   EXPECT_EQ(json["job"]["members"][0]["rank"], 1);

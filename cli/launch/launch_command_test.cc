@@ -201,6 +201,30 @@ TEST_F(LaunchCommandTest, ARegressionClosesWithItsTestLoss) {
   EXPECT_THAT(Read("out"), HasSubstr("test loss: 0.125\nreport: run/report.html\n"));
 }
 
+TEST_F(LaunchCommandTest, AClickModelClosesWithItsAucTheBestPossibleAndItsRows) {
+  Write("ready.json", SummaryToJson({.samples_per_second = 1000,
+                                     .test_loss = 0.4512,
+                                     .test_accuracy = 0.79,
+                                     .test_auc = 0.78434,
+                                     .bayes_auc = 0.807,
+                                     .log_loss = 0.4512,
+                                     .calibration = 1.0125,
+                                     .rows = 1234567}) +
+                          "\n");
+  Program("worker", "cp ready.json \"$run_dir/summary.json\"; exit 0");
+  ASSERT_EQ(Run("job.textproto --run-dir=run"), 0) << Read("err");
+  EXPECT_THAT(Read("out"), HasSubstr("test accuracy: 0.7900\n"
+                                     "test AUC: 0.7843 (Bayes 0.8070), log loss 0.4512, calibration 1.012\n"
+                                     "rows of all tables: 1,234,567\nreport: run/report.html\n"));
+  ASSERT_EQ(Run("job.textproto --run-dir=other --json"), 0) << Read("err");
+  const auto json = nlohmann::json::parse(Read("out"));
+  EXPECT_EQ(json["test_auc"], 0.78434);
+  EXPECT_EQ(json["bayes_auc"], 0.807);
+  EXPECT_EQ(json["log_loss"], 0.4512);
+  EXPECT_EQ(json["rows"], 1234567);
+  EXPECT_EQ(json["samples_per_second"], 1000);
+}
+
 TEST_F(LaunchCommandTest, StepsAheadHasAnOldName) {
   Program("worker", "exit 1");
   EXPECT_EQ(Run("job.textproto --mode bounded --staleness 4 --run-dir run"), 1);

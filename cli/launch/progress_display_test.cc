@@ -83,6 +83,18 @@ TEST_F(ProgressDisplayTest, PrintsEachEpochWithItsEvaluation) {
             "epoch 3/12 done  train loss 0.125  test loss 0.25  20,000 samples/s\n");
 }
 
+TEST_F(ProgressDisplayTest, AnEpochOfAClickModelHasItsAuc) {
+  const std::string path = testing::TempDir() + "/progress_display_clicks";
+  std::filesystem::remove(path);
+  ProgressDisplay display({.epochs = 1, .metrics = path}, &out_, &clock_);
+  MetricsWriter writer = MetricsWriter::Open(path).value();
+  ASSERT_TRUE(writer.Write(TestMetrics{.epoch = 1, .loss = 0.5, .accuracy = 0.75, .auc = 0.7843}).ok());
+  ASSERT_TRUE(writer.Write(EpochMetrics{.epoch = 1, .train_loss = 0.5, .samples_per_second = 1000}).ok());
+  display.Finish();
+  EXPECT_EQ(out_.str(),
+            "epoch 1/1 done  train loss 0.5  test loss 0.5  test accuracy 0.7500  test AUC 0.7843  1,000 samples/s\n");
+}
+
 TEST_F(ProgressDisplayTest, DrawsOneLineInPlace) {
   ProgressDisplay display({.in_place = true, .width = [] { return 100; }}, &out_, &clock_);
   display.Update(Halfway());

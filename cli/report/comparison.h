@@ -25,7 +25,7 @@ struct ComparedRun {
 // not set the field, and in one that is unknown.
 std::map<std::string, std::vector<std::string>> JobDifferences(const std::vector<ComparedRun>& runs);
 
-// Returns a self-contained HTML page: charts of the loss and of the test accuracy or loss, over examples and over
+// Returns a self-contained HTML page: charts of the loss and of the test AUC, accuracy or loss, over examples and over
 // seconds, and a table of the runs, the best first, with what differs between their jobs.
 std::string RenderComparison(const std::string& title, const std::vector<ComparedRun>& runs);
 

@@ -74,6 +74,19 @@ TEST(ComparisonTest, TabulatesWhatDiffersAndTheResults) {
   EXPECT_THAT(html, HasSubstr("<td>90.00%</td>"));
 }
 
+TEST(ComparisonTest, ShowsTheAucOfClickModels) {
+  ComparedRun run = Example("a", 0.1, 0.8);
+  EXPECT_THAT(RenderComparison("x", {run}), Not(HasSubstr("Test AUC")));
+  run.metrics.test[0].auc = run.info.summary.test_auc = 0.75;
+  run.info.summary.bayes_auc = 0.8125;
+  const std::string html = RenderComparison("x", {run, Example("b", 0.1, 0.9)});
+  EXPECT_THAT(html, HasSubstr("<span class=\"title\">Test AUC</span>"));
+  EXPECT_THAT(html, Not(HasSubstr("<span class=\"title\">Test accuracy</span>")));
+  EXPECT_THAT(html, HasSubstr("<th>Test accuracy</th><th>Test AUC</th>"));
+  EXPECT_THAT(html, HasSubstr("<td>80.00%</td><td>0.7500 (Bayes 0.8125)</td>"));
+  EXPECT_THAT(html, HasSubstr("<td>90.00%</td><td>–</td>"));
+}
+
 TEST(ComparisonTest, ShowsTheTestLossOfRegressions) {
   ComparedRun run = Example("a", 0.1, 0.8);
   run.metrics.test[0].accuracy.reset();

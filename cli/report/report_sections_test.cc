@@ -34,6 +34,20 @@ TEST(ReportChartsTest, SyncRunWithATestSetShowsLossAccuracyAndThroughput) {
   EXPECT_THAT(Titles(metrics), ElementsAre("Loss", "Test accuracy", "Throughput"));
 }
 
+TEST(ReportChartsTest, ClickModelShowsItsAucBelowTheBestPossible) {
+  Metrics metrics = TrainLines(2, {.loss = 1});
+  metrics.test = {{.epoch = 1, .loss = 1, .auc = 0.75}, {.epoch = 2, .loss = 1, .auc = 0.78125}};
+  EXPECT_THAT(Titles(metrics), ElementsAre("Loss", "Test AUC"));
+  EXPECT_EQ(ReportCharts(metrics)[1].series.size(), 1) << "the best possible is not known";
+  const std::vector<LineChart> charts = ReportCharts(metrics, Summary{.bayes_auc = 0.8125});
+  ASSERT_EQ(charts.size(), 2);
+  ASSERT_EQ(charts[1].series.size(), 2);
+  EXPECT_EQ(charts[1].series[0].points[1].y, 0.78125);
+  EXPECT_EQ(charts[1].series[1].name, "Bayes");
+  EXPECT_EQ(charts[1].series[1].points[0].y, 0.8125);
+  EXPECT_EQ(charts[1].series[1].points[1].x, 2);
+}
+
 TEST(ReportChartsTest, StalenessWaitingAndLearningRateAreShownWhereTheyAreNotConstant) {
   Metrics metrics = TrainLines(2, {.loss = 1, .learning_rate = 0.1, .staleness = 0.5, .wait_share = 0.25});
   metrics.train[1].learning_rate = 0.05;
@@ -159,6 +173,28 @@ TEST(EpochTableTest, MarksTheBestAccuracy) {
   EXPECT_THAT(html, HasSubstr("<tr class=\"best\"><td>1</td><td>20</td><td>1.5</td><td>1.25</td>"
                               "<td><span class=\"star\" title=\"best\">★</span>87.50%</td><td>200</td>"));
   EXPECT_THAT(html, HasSubstr("<tr><td>2</td><td>30</td><td>0.5</td><td>0.75</td><td>50.00%</td>"));
+}
+
+TEST(EpochTableTest, MarksTheBestAucIfThereIsOne) {
+  Metrics metrics = TwoEpochs();
+  metrics.test[0].auc = 0.75;
+  metrics.test[1].auc = 0.78125;
+  const std::string html = RenderEpochTable(EpochRows(metrics));
+  EXPECT_THAT(html, HasSubstr("<th>Test accuracy</th><th>Test AUC</th>"));
+  EXPECT_THAT(html, HasSubstr("<tr><td>1</td><td>20</td><td>1.5</td><td>1.25</td><td>87.50%</td><td>0.7500</td>"));
+  EXPECT_THAT(html, HasSubstr("<tr class=\"best\"><td>2</td><td>30</td><td>0.5</td><td>0.75</td><td>50.00%</td>"
+                              "<td><span class=\"star\" title=\"best\">★</span>0.7813</td>"));
+}
+
+TEST(EpochTableTest, MetricsTellTheFiguresOfClicks) {
+  Metrics metrics = TwoEpochs();
+  EXPECT_EQ(SummarizeMetrics(metrics).test_auc, std::nullopt);
+  EXPECT_EQ(SummarizeMetrics(metrics).log_loss, std::nullopt);
+  metrics.test[1] = {.epoch = 2, .step = 30, .loss = 0.75, .auc = 0.8125, .log_loss = 0.75, .calibration = 1.25};
+  const Summary summary = SummarizeMetrics(metrics);
+  EXPECT_EQ(summary.test_auc, 0.8125);
+  EXPECT_EQ(summary.log_loss, 0.75);
+  EXPECT_EQ(summary.calibration, 1.25);
 }
 
 TEST(EpochTableTest, WithoutATestSetThereAreNoTestColumns) {

@@ -71,6 +71,24 @@ TEST_F(ReportPageTest, ShowsTheRunAndItsFigures) {
   EXPECT_THAT(html, Not(HasSubstr("class=\"note\"")));
 }
 
+TEST_F(ReportPageTest, ClickModelShowsItsAucFirstAndTheBestPossible) {
+  content_.metrics.test[0].auc = content_.summary->test_auc = 0.78125;
+  content_.summary->log_loss = 0.5;
+  EXPECT_THAT(Html(), HasSubstr("<dl class=\"figures\">\n<div><dt>Test AUC</dt><dd>0.7813</dd>"
+                                "<dd class=\"more\">best of the run</dd></div>\n"));
+  EXPECT_THAT(Html(), HasSubstr("<dt>Log loss</dt><dd>0.5</dd><dd class=\"more\"></dd>"));
+  EXPECT_THAT(Html(), Not(HasSubstr("<dt>Rows</dt>")));
+  content_.summary->bayes_auc = 0.807;
+  content_.summary->calibration = 1.0625;
+  content_.summary->rows = 1234567;
+  content_.metrics.test[0].auc = 0.79;
+  EXPECT_THAT(Html(),
+              HasSubstr("<dt>Test AUC</dt><dd>0.7813 (Bayes 0.8070)</dd><dd class=\"more\">best 0.7900, epoch 1"));
+  EXPECT_THAT(Html(), HasSubstr("<dd class=\"more\">calibration 1.062</dd>"));
+  EXPECT_THAT(Html(), HasSubstr("<dt>Test accuracy</dt><dd>87.50%</dd><dd class=\"more\"></dd>"));
+  EXPECT_THAT(Html(), HasSubstr("<dt>Rows</dt><dd>1,234,567</dd><dd class=\"more\">of all tables, at the end</dd>"));
+}
+
 TEST_F(ReportPageTest, AModelThatIsNotTheMostAccurateIsNotCalledTheBest) {
   content_.summary->test_accuracy = 0.75;
   EXPECT_THAT(Html(), HasSubstr("<dd>75.00%</dd><dd class=\"more\">best 87.50%, epoch 1</dd>"));

@@ -166,20 +166,29 @@ TEST_F(RunCatalogTest, SurvivesAJobFileOfAnotherRelease) {
   EXPECT_EQ(Read("run").job, std::nullopt);
 }
 
-TEST_F(RunCatalogTest, RanksByAccuracyThenByLossThenByState) {
+TEST_F(RunCatalogTest, RanksByAucThenByAccuracyThenByLossThenByState) {
   const auto run = [](RunState state, std::optional<double> accuracy, std::optional<double> test_loss, double loss) {
     RunInfo info;
     info.state = state;
     info.summary = {.steps = 1, .train_loss = loss, .test_loss = test_loss, .test_accuracy = accuracy};
     return info;
   };
-  const RunInfo best_first[] = {run(RunState::kFinished, 0.9, 0.5, 1),
+  RunInfo clicks = run(RunState::kFinished, 0.6, 0.5, 1);
+  clicks.summary.test_auc = 0.75;
+  RunInfo worse_clicks = run(RunState::kFinished, 0.7, 0.4, 1);
+  worse_clicks.summary.test_auc = 0.7;
+  RunInfo failed_clicks = clicks;
+  failed_clicks.state = RunState::kFailed;
+  const RunInfo best_first[] = {clicks,
+                                worse_clicks,
+                                run(RunState::kFinished, 0.9, 0.5, 1),
                                 run(RunState::kFinished, 0.8, 0.1, 1),
                                 run(RunState::kFinished, 0.8, 0.2, 1),
                                 run(RunState::kFinished, std::nullopt, 0.1, 1),
                                 run(RunState::kFinished, std::nullopt, 0.2, 1),
                                 run(RunState::kFinished, std::nullopt, std::nullopt, 0.1),
                                 run(RunState::kFinished, std::nullopt, NAN, NAN),
+                                failed_clicks,
                                 run(RunState::kFailed, 0.95, 0.1, 1)};
   for (size_t a = 0; a < std::size(best_first); ++a) {
     for (size_t b = 0; b < std::size(best_first); ++b) {
@@ -197,6 +206,15 @@ TEST_F(RunCatalogTest, ASmallLossIsNotShownAsZero) {
   RunInfo run;
   run.summary.test_loss = 0.00002;
   EXPECT_EQ(TestText(run), "loss 2e-05");
+}
+
+TEST_F(RunCatalogTest, AClickModelIsShownByItsAuc) {
+  RunInfo run;
+  run.summary.test_accuracy = 0.9;
+  run.summary.test_auc = 0.78434;
+  EXPECT_EQ(TestText(run), "AUC 0.7843");
+  EXPECT_EQ(RunToJson(run)["test_auc"], 0.78434);
+  EXPECT_TRUE(RunToJson(run)["bayes_auc"].is_null());
 }
 
 TEST_F(RunCatalogTest, RunsPrintsATable) {

@@ -18,8 +18,8 @@ using Json = nlohmann::ordered_json;
 
 constexpr char kUsage[] =
     "usage: ballast runs [DIR] [flags]\n\n"
-    "Lists the runs in the directory DIR (default: runs), newest first, with their results: the test accuracy or loss\n"
-    "after the last epoch, and samples per second over the whole run. Times are in UTC.\n\n";
+    "Lists the runs in the directory DIR (default: runs), newest first, with their results: the test AUC, accuracy or\n"
+    "loss after the last epoch, and samples per second over the whole run. Times are in UTC.\n\n";
 
 // Lines about skipped directories; --json has all.
 constexpr size_t kMaxSkipped = 10;
