@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "absl/types/span.h"
@@ -20,6 +21,17 @@ struct RowBags {
   bool mean = false;
 };
 
+// Returns whether these are the bags of that many examples, and all places are rows of a table with `rows` rows.
+inline bool Fits(const RowBags& bags, int64_t examples, int64_t rows) {
+  if (bags.fields < 0 || static_cast<int64_t>(bags.ends.size()) != examples * bags.fields) return false;
+  if (!std::is_sorted(bags.ends.begin(), bags.ends.end())) return false;
+  if (bags.places.size() != (bags.ends.empty() ? 0 : bags.ends.back())) return false;
+  // Without a branch in the loop, so that it vectorizes.
+  uint32_t largest = 0;
+  for (const uint32_t row : bags.places) largest = std::max(largest, row);
+  return bags.places.empty() || largest < rows;
+}
+
 // A device's operations on vectors of embeddings. Tables and their gradients are floats; x, y, dx and dy are
 // activations with a row for each example. The caller may reuse the memory of RowBags on return. Results do not depend
 // on the number of threads. The contract of class Device applies.
@@ -30,8 +42,8 @@ class EmbeddingOperations {
   // Columns [0, columns) of y = those of x. Both have at least that many columns and the same number of rows.
   virtual void CopyColumns(int64_t columns, Matrix x, Matrix y) = 0;
 
-  // y[i][first + f * dim + d] = the sum over the places r of bag (i, f) of table[r][d], in their order, or their mean; 0
-  // for an empty bag. The table has dim columns; the other columns of y are unchanged.
+  // y[i][first + f * dim + d] = the sum over the places r of bag (i, f) of table[r][d], in their order, or their mean;
+  // 0 for an empty bag. The table has dim columns; the other columns of y are unchanged.
   virtual void PoolRows(Matrix table, const RowBags& bags, int64_t first, Matrix y) = 0;
   // dtable[r][d] = the sum over the places of the bags that are r, in their order, of dy[i][first + f * dim + d], which
   // for means is divided by the bag's number of places. Writes every row of dtable: 0 for one without a place.

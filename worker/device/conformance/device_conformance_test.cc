@@ -490,8 +490,66 @@ TEST_P(DeviceConformanceTest, MeanSquaredErrorAgreesWithItsFormula) {
   }
 }
 
+TEST_P(DeviceConformanceTest, SigmoidCrossEntropyAgreesWithItsFormula) {
+  for (const int64_t rows : {1, 7, 1000}) {
+    const std::vector<float> x = Random(rows, 1, 8.0f);
+    std::vector<float> labels(rows);
+    double loss_sum = 0, correct = 0;
+    std::vector<double> want, scaled;
+    for (int64_t i = 0; i < rows; ++i) {
+      labels[i] = static_cast<float>(i * i % 3 % 2);
+      loss_sum += std::log(1 + std::exp(double{x[i]})) - double{labels[i]} * x[i];
+      correct += (x[i] > 0) == (labels[i] == 1) ? 1 : 0;
+      want.push_back(0.5 * (1 / (1 + std::exp(-double{x[i]})) - labels[i]) / rows);
+      scaled.push_back(2048 * want.back());
+    }
+    SCOPED_TRACE(testing::Message() << rows);
+    const Matrix outputs = Put(rows, 1, x), label = PutFloats(rows, 1, labels), gradient = Zeros(rows, 1);
+    const Matrix totals = ZeroFloats(1, kLossTotals);
+    const LossGradient wanted{gradient, 0.5f}, in_place{outputs, 1024.0f};
+    device().Loss(LossFunction::kSigmoidCrossEntropy, outputs, *label.buffer, *totals.buffer, &wanted);
+    ExpectNear(Get(totals), {loss_sum, correct});
+    ExpectNear(Get(gradient), want, std::vector<double>(rows, 0.5 / rows));
+
+    device().Loss(LossFunction::kSigmoidCrossEntropy, outputs, *label.buffer, *totals.buffer, nullptr);
+    ExpectNear(Get(totals), {loss_sum, correct});
+    EXPECT_EQ(Get(outputs), x);
+    device().Loss(LossFunction::kSigmoidCrossEntropy, outputs, *label.buffer, *totals.buffer, &in_place);
+    ExpectNear(Get(outputs), scaled, std::vector<double>(rows, 1024.0 / rows));
+  }
+}
+
+TEST_P(DeviceConformanceTest, SigmoidCrossEntropyDoesNotOverflow) {
+  const Matrix outputs = Put(4, 1, {1e4f, 1e4f, -1e4f, -1e4f}), gradient = Zeros(4, 1);
+  const Matrix labels = PutFloats(1, 4, {0, 1, 0, 1}), totals = ZeroFloats(1, kLossTotals);
+  const LossGradient wanted{gradient};
+  device().Loss(LossFunction::kSigmoidCrossEntropy, outputs, *labels.buffer, *totals.buffer, &wanted);
+  EXPECT_THAT(Get(totals), ElementsAre(2 * AsActivation(1e4f), 2.0f));
+  EXPECT_THAT(Get(gradient), ElementsAre(0.25f, 0.0f, 0.0f, -0.25f));
+}
+
+// 1 - sigmoid(x) would be 0 in floats.
+TEST_P(DeviceConformanceTest, SigmoidCrossEntropyKeepsSmallLosses) {
+  const Matrix outputs = Put(2, 1, {20, -20}), labels = PutFloats(1, 2, {1, 0}), totals = ZeroFloats(1, kLossTotals);
+  device().Loss(LossFunction::kSigmoidCrossEntropy, outputs, *labels.buffer, *totals.buffer, nullptr);
+  EXPECT_NEAR(Get(totals)[kLossSum], 2 * std::exp(-20.0), 1e-13);
+}
+
+TEST_P(DeviceConformanceTest, SigmoidCrossEntropyOfNanIsNan) {
+  const Matrix labels = PutFloats(1, 1, {1}), totals = ZeroFloats(1, kLossTotals);
+  device().Loss(LossFunction::kSigmoidCrossEntropy, Put(1, 1, {NAN}), *labels.buffer, *totals.buffer, nullptr);
+  EXPECT_TRUE(std::isnan(Get(totals)[kLossSum]));
+}
+
+TEST_P(DeviceConformanceTest, ALogitOfZeroCountsForLabelZero) {
+  const Matrix labels = PutFloats(1, 3, {0, 1, 0}), totals = ZeroFloats(1, kLossTotals);
+  device().Loss(LossFunction::kSigmoidCrossEntropy, Put(3, 1, {0, 0, 0}), *labels.buffer, *totals.buffer, nullptr);
+  EXPECT_EQ(Get(totals)[kCorrect], 2.0f);
+}
+
 TEST_P(DeviceConformanceTest, ALossOverNoRowsIsZero) {
-  for (const LossFunction f : {LossFunction::kSoftmaxCrossEntropy, LossFunction::kMeanSquaredError}) {
+  for (const LossFunction f :
+       {LossFunction::kSoftmaxCrossEntropy, LossFunction::kMeanSquaredError, LossFunction::kSigmoidCrossEntropy}) {
     Matrix outputs = Zeros(1, 1);
     outputs.rows = 0;
     const Matrix totals = PutFloats(1, kLossTotals, {9, 9});

@@ -72,16 +72,10 @@ void CheckRows(const Matrix& table, absl::Span<const int64_t> rows, const Matrix
   for (const int64_t row : rows) Require(row >= 0 && row < table.rows, "row is outside the table");
 }
 
-// Checks bags of rows of a table against the matrix with their vectors, and returns the place of those in it.
+// Checks bags of rows of a table against the matrix with their vectors, and returns the columns of those.
 PooledColumns CheckBags(const Matrix& table, const RowBags& bags, int64_t first, const Matrix& values) {
-  Require(bags.fields >= 0 && static_cast<int64_t>(bags.ends.size()) == values.rows * bags.fields,
-          "number of bags does not match the rows");
+  Require(Fits(bags, values.rows, table.rows), "bags do not fit the examples or the table");
   Require(first >= 0 && first + bags.fields * table.columns <= values.columns, "vectors of the bags are too wide");
-  Require(std::is_sorted(bags.ends.begin(), bags.ends.end()), "bag ends before it begins");
-  Require(bags.places.size() == (bags.ends.empty() ? 0 : bags.ends.back()), "places are not those of the bags");
-  uint32_t largest = 0;
-  for (const uint32_t row : bags.places) largest = std::max(largest, row);
-  Require(bags.places.empty() || largest < table.rows, "row is outside the table");
   return {values.rows, values.columns, first, table.columns};
 }
 

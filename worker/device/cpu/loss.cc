@@ -54,15 +54,18 @@ LossTotals SigmoidCrossEntropy(absl::Span<const float> outputs, absl::Span<const
   LossTotals totals;
   const size_t rows = labels.size();
   for (size_t row = 0; row < rows; ++row) {
-    const double x = outputs[row], label = labels[row];
-    // The probability of the less likely of both labels is small / (1 + small).
-    const double small = std::exp(-std::abs(x));
-    // Not std::max, which would lose a NaN.
-    totals.loss_sum += (x < 0 ? 0 : x) - label * x + std::log1p(small);
-    if ((x > 0) == (label > 0)) ++totals.correct;
+    const double x = outputs[row];
+    const bool is_one = labels[row] > 0;
+    // The logit of the wrong label.
+    const double wrong = is_one ? -x : x;
+    // The ratio of the probability of the less likely label to that of the other.
+    const double ratio = std::exp(-std::abs(x));
+    // This form passes NaN on, so that it shows in the loss.
+    totals.loss_sum += (wrong < 0 ? 0 : wrong) + std::log1p(ratio);
+    if ((x > 0) == is_one) ++totals.correct;
     if (gradient.empty()) continue;
-    const double probability = (x < 0 ? small : 1.0) / (1.0 + small);
-    gradient[row] = static_cast<float>((probability - label) / rows);
+    const double probability = (wrong < 0 ? ratio : 1) / (1 + ratio);
+    gradient[row] = static_cast<float>((is_one ? -probability : probability) / rows);
   }
   return totals;
 }

@@ -20,8 +20,8 @@ LossTotals SoftmaxCrossEntropy(absl::Span<const float> outputs, int64_t columns,
 // Loss of a row of one column: (x - label)^2.
 LossTotals MeanSquaredError(absl::Span<const float> outputs, absl::Span<const float> labels,
                             absl::Span<float> gradient);
-// Loss of a row of one column: log(1 + exp(x)) - label * x, computed as max(x, 0) - label * x + log(1 + exp(-|x|)), in
-// which nothing overflows.
+// Loss of a row of one column: log(1 + exp(w)) with w = x for label 0 and -x for label 1, computed as max(w, 0) + log(1
+// + exp(-|x|)), so that nothing overflows.
 LossTotals SigmoidCrossEntropy(absl::Span<const float> outputs, absl::Span<const float> labels,
                                absl::Span<float> gradient);
 

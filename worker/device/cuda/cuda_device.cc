@@ -21,9 +21,11 @@
 #include "worker/device/cuda/kernels/add_bias.h"
 #include "worker/device/cuda/kernels/batch_norm.h"
 #include "worker/device/cuda/kernels/cast.h"
+#include "worker/device/cuda/kernels/dot_interaction.h"
 #include "worker/device/cuda/kernels/dropout.h"
 #include "worker/device/cuda/kernels/layer_norm.h"
 #include "worker/device/cuda/kernels/loss.h"
+#include "worker/device/cuda/kernels/pool_rows.h"
 #include "worker/device/cuda/kernels/pooling.h"
 #include "worker/device/cuda/kernels/rows.h"
 #include "worker/device/cuda/kernels/scale_and_check.h"
@@ -45,13 +47,28 @@ using gpu::CheckImages;
 using gpu::CheckRange;
 using gpu::CheckRows;
 using gpu::CheckSame;
+using gpu::CheckType;
 using gpu::Data;
 using gpu::FilterData;
 using gpu::Floats;
+using gpu::InteractionOf;
 using gpu::Own;
 using gpu::Product;
 using gpu::Require;
 using gpu::RunningOf;
+using gpu::VectorsOf;
+
+absl::Status LaunchLoss(cudaStream_t stream, LossFunction f, const LossCall& call) {
+  switch (f) {
+    case LossFunction::kSoftmaxCrossEntropy:
+      return CudaStatus(LaunchSoftmaxCrossEntropy(stream, call), "softmax cross-entropy");
+    case LossFunction::kMeanSquaredError:
+      return CudaStatus(LaunchMeanSquaredError(stream, call), "mean squared error");
+    case LossFunction::kSigmoidCrossEntropy:
+      return CudaStatus(LaunchSigmoidCrossEntropy(stream, call), "sigmoid cross-entropy");
+  }
+  return absl::InternalError("cuda device: loss is not known");
+}
 
 class CudaDevice : public Device {
  public:
@@ -221,7 +238,7 @@ class CudaDevice : public Device {
   void Loss(LossFunction f, Matrix outputs, const Buffer& labels, Buffer& totals,
             const LossGradient* gradient) override {
     if (gradient != nullptr) CheckElements(outputs, gradient->matrix);
-    Require(f != LossFunction::kMeanSquaredError || outputs.columns == 1, "mean squared error needs one output column");
+    Require(f == LossFunction::kSoftmaxCrossEntropy || outputs.columns == 1, "loss needs one output column");
     queue_->Run({outputs.buffer, &labels}, {&totals, gradient == nullptr ? nullptr : gradient->matrix.buffer},
                 [&](cudaStream_t stream) {
                   absl::StatusOr<Scratch> scratch = queue_->MakeScratch(2 * outputs.rows);
@@ -234,9 +251,7 @@ class CudaDevice : public Device {
                                          gradient == nullptr ? 1.0f : gradient->scale,
                                          scratch->floats(),
                                          Data(totals, kLossTotals)};
-                  return f == LossFunction::kSoftmaxCrossEntropy
-                             ? CudaStatus(LaunchSoftmaxCrossEntropy(stream, call), "softmax cross-entropy")
-                             : CudaStatus(LaunchMeanSquaredError(stream, call), "mean squared error");
+                  return LaunchLoss(stream, f, call);
                 });
   }
 
@@ -440,6 +455,55 @@ class CudaDevice : public Device {
       const RowGroups groups = {target, begin, begin + grouped.begin.size(),
                                 static_cast<int64_t>(grouped.target.size())};
       return CudaStatus(LaunchScatterAddRows(stream, Data(dy), dy.columns, groups, Floats(table)), "scatter-add rows");
+    });
+  }
+
+  void CopyColumns(int64_t columns, Matrix x, Matrix y) override {
+    CheckType(x, y);
+    Require(x.rows == y.rows && columns >= 0 && columns <= std::min(x.columns, y.columns),
+            "columns to copy are outside a matrix");
+    queue_->RunKernel("copy columns", {x.buffer}, {y.buffer}, [&](cudaStream_t stream) {
+      return LaunchCopyColumns(stream, {x.rows, columns, Data(x), x.columns, Data(y), y.columns});
+    });
+  }
+
+  void PoolRows(Matrix table, const RowBags& bags, int64_t first, Matrix y) override {
+    BagVectors vectors = VectorsOf(table, bags, first, y);
+    queue_->Run({table.buffer}, {y.buffer}, [&](cudaStream_t stream) {
+      absl::StatusOr<Scratch> numbers = queue_->PutNumbers(stream, {bags.ends, bags.places});
+      if (!numbers.ok()) return numbers.status();
+      vectors.ends = static_cast<const uint32_t*>(numbers->bytes());
+      const uint32_t* const places = vectors.ends + bags.ends.size();
+      return CudaStatus(LaunchPoolRows(stream, Floats(table), places, vectors, Data(y)), "pool rows");
+    });
+  }
+
+  void PoolRowsBackward(Matrix dy, const RowBags& bags, int64_t first, Matrix dtable) override {
+    BagVectors vectors = VectorsOf(dtable, bags, first, dy);
+    const GroupedPlaces grouped(bags, dtable.rows);
+    queue_->Run({dy.buffer}, {dtable.buffer}, [&](cudaStream_t stream) {
+      const absl::Span<const uint32_t> ends = bags.mean ? bags.ends : absl::Span<const uint32_t>();
+      absl::StatusOr<Scratch> numbers = queue_->PutNumbers(stream, {grouped.begin, grouped.bag, ends});
+      if (!numbers.ok()) return numbers.status();
+      const uint32_t* const begin = static_cast<const uint32_t*>(numbers->bytes());
+      const RowPlaces places = {dtable.rows, begin, begin + grouped.begin.size()};
+      vectors.ends = places.bag + grouped.bag.size();
+      return CudaStatus(LaunchPoolRowsBackward(stream, Data(dy), places, vectors, Floats(dtable)),
+                        "pool rows backward");
+    });
+  }
+
+  void DotInteraction(int64_t dim, Matrix x, Matrix y) override {
+    const InteractionCall call = InteractionOf(dim, x, y);
+    queue_->RunKernel("dot interaction", {x.buffer}, {y.buffer},
+                      [&](cudaStream_t stream) { return LaunchDotInteraction(stream, call, Data(y)); });
+  }
+
+  void DotInteractionBackward(int64_t dim, Matrix x, Matrix dy, Matrix dx) override {
+    CheckSame(x, dx);
+    const InteractionCall call = InteractionOf(dim, x, dy);
+    queue_->RunKernel("dot interaction backward", {x.buffer, dy.buffer}, {dx.buffer}, [&](cudaStream_t stream) {
+      return LaunchDotInteractionBackward(stream, call, Data(dy), Data(dx));
     });
   }
 

@@ -7,6 +7,7 @@
 
 #include "worker/device/cuda/kernels/activation_math.h"
 #include "worker/device/cuda/kernels/half_math.h"
+#include "worker/device/cuda/kernels/pair_math.h"
 #include "worker/device/cuda/kernels/philox_math.h"
 #include "worker/device/philox.h"
 
@@ -44,6 +45,29 @@ TEST(ActivationMathTest, GradientsAgreeWithDifferences) {
     EXPECT_NEAR(ActivationGradient<Activation::kGelu>(x, 1.0f), slope(Activated<Activation::kGelu>), 1e-4f) << x;
     EXPECT_NEAR(ActivationGradient<Activation::kTanh>(x, 1.0f), slope(Activated<Activation::kTanh>), 1e-4f) << x;
     EXPECT_NEAR(ActivationGradient<Activation::kRelu>(x, 1.0f), x > 0 ? 1.0f : 0.0f, 0.0f) << x;
+  }
+}
+
+TEST(PairMathTest, PairsFollowEachOther) {
+  int64_t p = 0;
+  for (int64_t v = 1; v < 700; ++v) {
+    for (int64_t u = 0; u < v; ++u, ++p) {
+      const Pair pair = PairOf(p);
+      ASSERT_EQ(pair.v, v) << p;
+      ASSERT_EQ(pair.u, u) << p;
+      ASSERT_EQ(PairIndex(v, u), p);
+      ASSERT_EQ(PairIndex(u, v), p);
+    }
+  }
+}
+
+TEST(PairMathTest, FindsPairsBeyondTheBitsOfAFloat) {
+  for (const int64_t v : {5793, 70001, 1000003}) {
+    for (const int64_t u : {int64_t{0}, v - 1}) {
+      const Pair pair = PairOf(v * (v - 1) / 2 + u);
+      EXPECT_EQ(pair.v, v);
+      EXPECT_EQ(pair.u, u);
+    }
   }
 }
 

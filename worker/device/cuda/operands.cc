@@ -3,6 +3,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <limits>
 
 #include "absl/strings/str_cat.h"
 
@@ -94,6 +95,27 @@ BatchNormCall BatchNormOf(const Matrix& x, const Affine& affine, const SavedStat
 
 RunningStatistics RunningOf(float epsilon, float momentum, const ColumnStatistics& running, int64_t columns) {
   return {epsilon, momentum, Data(running.mean, columns), Data(running.variance, columns)};
+}
+
+BagVectors VectorsOf(const Matrix& table, const RowBags& bags, int64_t first, const Matrix& values) {
+  Require(Fits(bags, values.rows, table.rows), "bags do not fit the examples or the table");
+  Require(bags.ends.size() <= std::numeric_limits<uint32_t>::max(), "too many bags");
+  Require(first >= 0 && first + bags.fields * table.columns <= values.columns, "vectors of the bags are too wide");
+  return {static_cast<uint32_t>(bags.ends.size()),
+          static_cast<uint32_t>(bags.fields),
+          table.columns,
+          values.columns,
+          first,
+          nullptr,
+          bags.mean};
+}
+
+InteractionCall InteractionOf(int64_t dim, const Matrix& x, const Matrix& products) {
+  CheckType(x, products);
+  Require(dim > 0 && x.columns > 0 && x.columns % dim == 0, "row is not vectors of that many elements");
+  const InteractionCall call = {x.rows, x.columns / dim, dim, Data(x)};
+  Require(products.rows == x.rows && products.columns == dim + call.pairs(), "products do not match the vectors");
+  return call;
 }
 
 }  // namespace ballast::gpu

@@ -8,9 +8,12 @@
 #include "absl/types/span.h"
 #include "worker/device/cuda/gemm/gemm.h"
 #include "worker/device/cuda/kernels/batch_norm.h"
+#include "worker/device/cuda/kernels/dot_interaction.h"
 #include "worker/device/cuda/kernels/elements.h"
+#include "worker/device/cuda/kernels/pool_rows.h"
 #include "worker/device/cuda/memory/cuda_buffer.h"
 #include "worker/device/device_types.h"
+#include "worker/device/embedding_operations.h"
 #include "worker/device/image_shape.h"
 #include "worker/device/normalization_operations.h"
 
@@ -50,5 +53,9 @@ GemmCall Product(const Factor& a, const Factor& b, const Matrix& c);
 // `saved` may be null.
 BatchNormCall BatchNormOf(const Matrix& x, const Affine& affine, const SavedStatistics* saved, float* scratch);
 RunningStatistics RunningOf(float epsilon, float momentum, const ColumnStatistics& running, int64_t columns);
+// The vectors of bags of rows of `table` in the matrix `values`; the ends of the bags are not set.
+BagVectors VectorsOf(const Matrix& table, const RowBags& bags, int64_t first, const Matrix& values);
+// `products` is a matrix of dot interactions of x, or of gradients with respect to them.
+InteractionCall InteractionOf(int64_t dim, const Matrix& x, const Matrix& products);
 
 }  // namespace ballast::gpu

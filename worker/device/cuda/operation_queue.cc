@@ -20,6 +20,17 @@ absl::InlinedVector<BufferUse*, 8> Uses(absl::Span<const CudaBuffer* const> oper
   return uses;
 }
 
+// The bytes of the lists, one after the other.
+template <typename Number>
+std::vector<char> Joined(std::initializer_list<absl::Span<const Number>> lists) {
+  std::vector<char> bytes;
+  for (const absl::Span<const Number> list : lists) {
+    const char* const first = reinterpret_cast<const char*>(list.data());
+    bytes.insert(bytes.end(), first, first + list.size() * sizeof(Number));
+  }
+  return bytes;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<OperationQueue>> OperationQueue::Create(const Gpu& gpu, bool graphs) {
@@ -86,19 +97,25 @@ absl::StatusOr<Scratch> OperationQueue::MakeScratch(int64_t floats) {
 
 absl::StatusOr<Scratch> OperationQueue::PutNumbers(cudaStream_t stream,
                                                    std::initializer_list<absl::Span<const int64_t>> lists) {
+  return PutBytes(stream, Joined(lists));
+}
+
+absl::StatusOr<Scratch> OperationQueue::PutNumbers(cudaStream_t stream,
+                                                   std::initializer_list<absl::Span<const uint32_t>> lists) {
+  return PutBytes(stream, Joined(lists));
+}
+
+absl::StatusOr<Scratch> OperationQueue::PutBytes(cudaStream_t stream, absl::Span<const char> bytes) {
   // A graph would read the host's memory again at each launch.
   if (graphs_.capturing()) return absl::FailedPreconditionError("cuda device: cannot capture lists of numbers");
-  std::vector<int64_t> all;
-  for (const absl::Span<const int64_t> list : lists) all.insert(all.end(), list.begin(), list.end());
-  const size_t bytes = all.size() * sizeof(int64_t);
-  absl::StatusOr<Scratch> scratch = Scratch::Make(memory_.get(), static_cast<int64_t>(bytes));
+  absl::StatusOr<Scratch> scratch = Scratch::Make(memory_.get(), static_cast<int64_t>(bytes.size()));
   if (!scratch.ok()) return scratch;
   const size_t piece_bytes = staging_->piece_floats() * sizeof(float);
-  for (size_t done = 0; done < bytes; done += piece_bytes) {
+  for (size_t done = 0; done < bytes.size(); done += piece_bytes) {
     absl::StatusOr<StagingPool::Piece*> piece = staging_->Take();
     if (!piece.ok()) return piece.status();
-    const size_t part = std::min(piece_bytes, bytes - done);
-    std::memcpy((*piece)->floats(), reinterpret_cast<const char*>(all.data()) + done, part);
+    const size_t part = std::min(piece_bytes, bytes.size() - done);
+    std::memcpy((*piece)->floats(), bytes.data() + done, part);
     absl::Status status = CudaStatus(cudaMemcpyAsync(static_cast<char*>(scratch->bytes()) + done, (*piece)->floats(),
                                                      part, cudaMemcpyHostToDevice, stream),
                                      "cudaMemcpyAsync");

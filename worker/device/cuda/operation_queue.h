@@ -82,6 +82,7 @@ class OperationQueue {
   absl::StatusOr<Scratch> MakeScratch(int64_t floats);
   // Copies lists of numbers to the GPU, one after the other.
   absl::StatusOr<Scratch> PutNumbers(cudaStream_t stream, std::initializer_list<absl::Span<const int64_t>> lists);
+  absl::StatusOr<Scratch> PutNumbers(cudaStream_t stream, std::initializer_list<absl::Span<const uint32_t>> lists);
 
   // Waits for all operations and uploads.
   absl::Status Synchronize();
@@ -97,6 +98,8 @@ class OperationQueue {
   using Operands = absl::InlinedVector<const CudaBuffer*, 8>;
 
   OperationQueue(Gpu gpu, std::unique_ptr<StreamOrder> order, MemoryPool memory, bool graphs);
+
+  absl::StatusOr<Scratch> PutBytes(cudaStream_t stream, absl::Span<const char> bytes);
 
   // Called before and after an operation is launched.
   absl::Status Begin(const Operands& operands) ABSL_LOCKS_EXCLUDED(mutex_);

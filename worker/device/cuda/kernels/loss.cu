@@ -74,6 +74,25 @@ __global__ void MeanSquaredErrorKernel(LossCall call) {
   }
 }
 
+template <typename T>
+__global__ void SigmoidCrossEntropyKernel(LossCall call) {
+  const float share = call.gradient_scale / static_cast<float>(call.rows);
+  for (int64_t row = FirstElement(); row < call.rows; row += ElementStride()) {
+    const float x = static_cast<float>(call.outputs.As<T>()[row]);
+    const float label = call.labels[row];
+    // The logit of the wrong label.
+    const float wrong = label == 1.0f ? -x : label == 0.0f ? x : NAN;
+    // The ratio of the probability of the less likely label to that of the other.
+    const float ratio = expf(-fabsf(x));
+    // This form passes NaN on.
+    call.scratch[2 * row] = (wrong < 0.0f ? 0.0f : wrong) + log1pf(ratio);
+    call.scratch[2 * row + 1] = (x > 0.0f) == (label == 1.0f) ? 1.0f : 0.0f;
+    if (call.gradient.data == nullptr) continue;
+    const float probability = (wrong < 0.0f ? ratio : 1.0f) / (1.0f + ratio);
+    call.gradient.As<T>()[row] = static_cast<T>((label == 1.0f ? -probability : probability) * share);
+  }
+}
+
 // Runs as one block. Sums in double, because there may be thousands of losses.
 __global__ void SumTotalsKernel(const float* scratch, int64_t rows, float* totals) {
   __shared__ double slots[kBlockThreads / kWarpThreads];
@@ -111,6 +130,16 @@ cudaError_t LaunchMeanSquaredError(cudaStream_t stream, const LossCall& call) {
   if (call.rows > 0) {
     const cudaError_t error = WithType(call.outputs.type, [&](auto type) {
       return Launch(stream, BlocksFor(call.rows), kBlockThreads, MeanSquaredErrorKernel<decltype(type)>, call);
+    });
+    if (error != cudaSuccess) return error;
+  }
+  return SumTotals(stream, call);
+}
+
+cudaError_t LaunchSigmoidCrossEntropy(cudaStream_t stream, const LossCall& call) {
+  if (call.rows > 0) {
+    const cudaError_t error = WithType(call.outputs.type, [&](auto type) {
+      return Launch(stream, BlocksFor(call.rows), kBlockThreads, SigmoidCrossEntropyKernel<decltype(type)>, call);
     });
     if (error != cudaSuccess) return error;
   }

@@ -30,5 +30,8 @@ struct LossCall {
 cudaError_t LaunchSoftmaxCrossEntropy(cudaStream_t stream, const LossCall& call);
 // Loss of a row of one column: (x - label)^2.
 cudaError_t LaunchMeanSquaredError(cudaStream_t stream, const LossCall& call);
+// Loss of a row of one column: log(1 + exp(w)) with w = x for label 0 and -x for label 1, computed as max(w, 0) + log(1
+// + exp(-|x|)), so that nothing overflows. NaN if the label is neither.
+cudaError_t LaunchSigmoidCrossEntropy(cudaStream_t stream, const LossCall& call);
 
 }  // namespace ballast
