@@ -115,10 +115,9 @@ class Device : public EmbeddingOperations,
   // totals[kLossSum] = sum of the losses of the rows; totals[kCorrect] = number of rows whose largest output (the
   // first of equal ones) is the label, or 0 for a mean squared error. If `gradient` is not null, its matrix becomes
   // its scale times the derivative of the mean loss over the rows with respect to the outputs; it may be the outputs.
-  // Labels are classes 0 to columns - 1. A mean squared error has one output column, and its labels are any numbers. A
-  // sigmoid cross-entropy has one output column, the logit x of label 1, and labels 0 and 1: its loss is log(1 +
-  // exp(x))
-  // - label * x, and a row is correct if x > 0 and the label is 1, or neither.
+  // Labels are classes 0 to columns - 1. A mean squared error has one output column, and its labels are any numbers.
+  // A sigmoid cross-entropy has one output column, the logit x of label 1, and labels 0 and 1. Its loss is
+  // log(1 + exp(x)) - label * x, and a row is correct if x > 0 and the label is 1, or neither.
   virtual void Loss(LossFunction f, Matrix outputs, const Buffer& labels, Buffer& totals,
                     const LossGradient* gradient) = 0;
 };

@@ -42,7 +42,8 @@ struct ModelOptions {
 };
 
 // Owns a chain of layers with its device memory, and issues its passes to the devices. It knows nothing of servers,
-// optimizers or files. Thread safety: same as TrainableModel.
+// optimizers or files. Thread safety: same as TrainableModel. Size: a pass over the layers, forward and backward, needs
+// all of its state, and each part of the interface is a few lines over that pass.
 class Model : public TrainableModel {
  public:
   // INVALID_ARGUMENT if the layers do not fit each other or name an unknown device. RESOURCE_EXHAUSTED if a device has
