@@ -9,8 +9,11 @@ std::vector<std::string> FuzzSeeds() {
   const auto seed = [](char wrapping, char label, char choices, const std::string& rest) {
     return std::string({wrapping, label, choices, ','}) + rest;
   };
-  return {seed(0, -1, 0, text), seed(2, 0, 0, text), seed(0, 1, 1, "a,b,c,d\n" + text),
+  return {seed(0, -1, 0, text),
+          seed(2, 0, 0, text),
+          seed(0, 1, 1, "a,b,c,d\n" + text),
           seed(1, -1, 0, GzipForFuzzing(text) + GzipForFuzzing("1,2,3,4\n")),
+          seed(0, 0, static_cast<char>(0xc0), "1,2.5,a|b,b|c\n0,3,NA,\"c|\"\n"),
           seed(0, 0, 0x27, "k,c,x,y\nA,\"p, \"\"q\"\"\",1,NA\nB,\"r\n\",2,\nA,?,4,5\n")};
 }
 
@@ -24,6 +27,9 @@ void FuzzOne(FuzzInput input) {
   csv.set_header(choices & 1);
   csv.set_text_labels(choices & 2);
   if (choices & 4) csv.add_categories("1");
+  if (choices & 64) csv.add_hashed("2");
+  if (choices & 128) csv.add_looked_up("3");
+  if (choices & 128) csv.set_id_separator("|");
   csv.set_missing(static_cast<v1::MissingValues>((choices >> 3) % 3));
   DatasetOptions options;
   options.normalization.set_per_column(choices & 32);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <string>
@@ -43,17 +44,22 @@ inline void OpenAndRead(const v1::DataSource& source, const DatasetOptions& opti
   }
   constexpr uint64_t kRows = 64, kElements = 1 << 16;
   const uint64_t size = (*dataset)->size(), width = (*dataset)->features();
-  Require(size >= 1 && width >= 1, "a data set has examples and features");
-  if (width > kElements) return;
-  const uint64_t rows = std::min({size, kRows, kElements / width});
+  const uint64_t fields = (*dataset)->id_fields().size();
+  Require(size >= 1 && width + fields >= 1, "a data set has examples, and features or ids");
+  if (width + fields > kElements) return;
+  const uint64_t rows = std::min({size, kRows, kElements / (width + fields)});
   // Reads the last examples, where a wrong end shows.
   std::vector<uint64_t> indices(rows);
   std::iota(indices.begin(), indices.end(), size - rows);
   std::vector<float> features(rows * width), labels(rows);
-  const absl::Status read = (*dataset)->Read(indices, absl::MakeSpan(features), absl::MakeSpan(labels));
+  IdBags ids;
+  const absl::Status read = (*dataset)->Read(indices, absl::MakeSpan(features), absl::MakeSpan(labels), &ids);
   Require(read.ok(), "an open data set can be read");
   for (float value : features) Require(std::isfinite(value), "features are finite");
   for (float value : labels) Require(std::isfinite(value), "labels are finite");
+  Require(ids.ends.size() == rows * fields, "each field of an example has a bag");
+  Require(std::is_sorted(ids.ends.begin(), ids.ends.end()), "bags follow each other");
+  Require(ids.ids.size() == (ids.ends.empty() ? 0 : ids.ends.back()), "the last bag ends with the ids");
   indices[0] = size;
   Require(absl::IsOutOfRange((*dataset)->Read(indices, absl::MakeSpan(features), absl::MakeSpan(labels))),
           "an index after the last example is out of range");

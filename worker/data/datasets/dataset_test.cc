@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/data/datasets/dataset.h"
 
+#include <cmath>
 #include <functional>
 #include <iterator>
 #include <random>
 #include <thread>
 
+#include "absl/strings/str_join.h"
+#include "common/clicks/click_model.h"
+#include "worker/data/datasets/row_ids.h"
 #include "worker/data/datasets/test_files.h"
 
 namespace ballast {
@@ -13,11 +17,19 @@ namespace {
 
 using Floats = std::vector<float>;
 
-// A format, and a writer of the same three examples in it: features 0 10, 20 30, 40 255, labels 2, 0, 1.
+// A format, and a writer of three examples in it.
 struct Format {
   std::string name;
   // Writes the files into the test directory, to which the returned paths are relative.
   std::function<v1::DataSource(bool gzip)> write;
+  // The examples, before normalization.
+  std::vector<double> features = {0, 10, 20, 30, 40, 255};
+  Floats labels = {2, 0, 1};
+  std::vector<std::string> id_fields = {};
+  // Example by example, field by field.
+  Bags bags = {};
+
+  size_t width() const { return features.size() / 3; }
 };
 
 std::string Name(const std::string& name, bool gzip) { return gzip ? name + ".gz" : name; }
@@ -26,6 +38,69 @@ std::string Name(const std::string& name, bool gzip) { return gzip ? name + ".gz
 std::string Write(const std::string& name, bool gzip, const std::string& content) {
   const std::string path = WriteFile(Name(name, gzip), gzip ? Gzip(content) : content);
   return path.substr(path.rfind('/') + 1);
+}
+
+// Lines in the format of Criteo's data: (column, text) of what is not empty.
+std::string CriteoLine(const std::vector<std::pair<int, std::string>>& texts) {
+  std::vector<std::string> columns(40);
+  for (const auto& [column, text] : texts) columns[column] = text;
+  return absl::StrJoin(columns, "\t") + "\n";
+}
+
+Format Criteo() {
+  Format format;
+  format.name = "Criteo";
+  format.write = [](bool gzip) {
+    v1::DataSource source;
+    source.mutable_criteo()->set_path(
+        Write("a.tsv", gzip,
+              CriteoLine({{0, "1"}, {1, "0"}, {2, "10"}, {3, "-3"}, {14, "0000000a"}, {39, "FFffffffffffffff"}}) +
+                  CriteoLine({{0, "0"}, {13, "9007199254740991"}}) +
+                  CriteoLine({{0, "1"}, {1, "1"}, {14, "a"}, {15, "a"}, {38, "0"}})));
+    return source;
+  };
+  format.features.assign(39, 0);
+  format.features[1] = std::log(11);
+  format.features[2] = -std::log(4);
+  format.features[25] = std::log(9007199254740992);
+  format.features[26] = std::log(2);
+  format.labels = {1, 0, 1};
+  format.bags.resize(78);
+  for (int i = 1; i <= 26; ++i) format.id_fields.push_back(absl::StrCat("C", i));
+  format.bags[0] = {RowIdOf(uint64_t{10}, 0)};
+  format.bags[25] = {RowIdOf(~uint64_t{0}, 25)};
+  format.bags[52] = {RowIdOf(uint64_t{10}, 0)};
+  format.bags[53] = {RowIdOf(uint64_t{10}, 1)};
+  format.bags[76] = {RowIdOf(uint64_t{0}, 24)};
+  return format;
+}
+
+Format PlantedClicks() {
+  Format format;
+  format.name = "PlantedClicks";
+  format.write = [](bool) {
+    v1::DataSource source;
+    source.mutable_planted_clicks()->set_rows(5);
+    source.mutable_planted_clicks()->set_begin(1);
+    source.mutable_planted_clicks()->set_end(4);
+    source.mutable_planted_clicks()->set_seed(3);
+    return source;
+  };
+  format.features.clear();
+  format.labels.clear();
+  for (int i = 1; i <= 26; ++i) format.id_fields.push_back(absl::StrCat("C", i));
+  const ClickModel model({.seed = 3, .rows = 5});
+  for (int number = 1; number < 4; ++number) {
+    const ClickRow row = model.Row(number);
+    format.labels.push_back(row.clicked ? 1 : 0);
+    for (const auto& x : row.numbers) format.features.push_back(x.has_value() ? std::log1p(*x) : 0);
+    for (size_t field = 0; field < 26; ++field) {
+      const auto& id = row.categories[field];
+      format.bags.push_back(id.has_value() ? std::vector<uint64_t>{RowIdOf(uint64_t{*id}, field)}
+                                           : std::vector<uint64_t>());
+    }
+  }
+  return format;
 }
 
 std::vector<Format> Formats() {
@@ -52,7 +127,66 @@ std::vector<Format> Formats() {
          source.mutable_libsvm()->set_features(2);
          return source;
        }},
+      {"CsvWithIds",
+       [](bool gzip) {
+         v1::DataSource source;
+         v1::Csv& csv = *source.mutable_csv();
+         csv.set_path(Write("b.csv", gzip, "2,0,b| a,10,x\n0,20,NA,30,\n1,40,\"b|b\",255,w|x\n"));
+         csv.add_hashed("4");
+         csv.add_looked_up("2");
+         csv.set_id_separator("|");
+         return source;
+       },
+       {0, 10, 20, 30, 40, 255},
+       {2, 0, 1},
+       {"4", "2"},
+       {{RowIdOf("x", 0)},
+        {RowIdOf(uint64_t{2}, 1), RowIdOf(uint64_t{1}, 1)},
+        {},
+        {},
+        {RowIdOf("w", 0), RowIdOf("x", 0)},
+        {RowIdOf(uint64_t{2}, 1), RowIdOf(uint64_t{2}, 1)}}},
+      {"Libffm",
+       [](bool gzip) {
+         v1::DataSource source;
+         source.mutable_libffm()->set_path(
+             Write("a.ffm", gzip, "2 2:7:1 0:5:1 2:3:1.0\n0\n1 0:5:1\t1:18446744073709551615:1 \n"));
+         source.mutable_libffm()->set_fields(3);
+         return source;
+       },
+       {},
+       {2, 0, 1},
+       {"0", "1", "2"},
+       {{RowIdOf(uint64_t{5}, 0)},
+        {},
+        {RowIdOf(uint64_t{7}, 2), RowIdOf(uint64_t{3}, 2)},
+        {},
+        {},
+        {},
+        {RowIdOf(uint64_t{5}, 0)},
+        {RowIdOf(~uint64_t{0}, 1)},
+        {}}},
+      Criteo(),
+      PlantedClicks(),
   };
+}
+
+// Returns the path of the file that a test may damage; empty without files.
+std::string PathOf(const v1::DataSource& source) {
+  switch (source.format_case()) {
+    case v1::DataSource::kIdx:
+      return source.idx().images();
+    case v1::DataSource::kCsv:
+      return source.csv().path();
+    case v1::DataSource::kLibsvm:
+      return source.libsvm().path();
+    case v1::DataSource::kLibffm:
+      return source.libffm().path();
+    case v1::DataSource::kCriteo:
+      return source.criteo().path();
+    default:
+      return "";
+  }
 }
 
 // Conformance suite that every format must pass.
@@ -61,30 +195,66 @@ class FormatTest : public testing::TestWithParam<std::tuple<int, bool>> {
   void SetUp() override { Open(v1::Normalization()); }
 
   void Open(const v1::Normalization& normalization) {
-    const Format format = Formats()[std::get<0>(GetParam())];
-    auto dataset = OpenDataset(format.write(std::get<1>(GetParam())),
+    auto dataset = OpenDataset(format_.write(std::get<1>(GetParam())),
                                {.normalization = normalization, .base_folder = testing::TempDir()});
     ASSERT_TRUE(dataset.ok()) << dataset.status();
     dataset_ = *std::move(dataset);
   }
 
+  // Returns the features of the examples with these indices, normalized.
+  Floats Features(const std::vector<size_t>& indices, double mean = 0, double stddev = 1) const {
+    Floats features;
+    for (const size_t i : indices) {
+      for (size_t j = 0; j < format_.width(); ++j) {
+        features.push_back(static_cast<float>((format_.features[i * format_.width() + j] - mean) / stddev));
+      }
+    }
+    return features;
+  }
+
+  Bags WantedBags(const std::vector<size_t>& indices) const {
+    Bags bags;
+    const size_t fields = format_.id_fields.size();
+    for (const size_t i : indices) {
+      bags.insert(bags.end(), format_.bags.begin() + i * fields, format_.bags.begin() + (i + 1) * fields);
+    }
+    return bags;
+  }
+
+  const Format format_ = Formats()[std::get<0>(GetParam())];
   std::unique_ptr<Dataset> dataset_;
 };
 
 TEST_P(FormatTest, HoldsTheExamples) {
   EXPECT_EQ(dataset_->size(), 3);
-  EXPECT_EQ(dataset_->features(), 2);
+  EXPECT_EQ(dataset_->features(), format_.width());
   const Examples all = ReadAll(*dataset_);
-  EXPECT_EQ(all.features, (Floats{0, 10, 20, 30, 40, 255}));
-  EXPECT_EQ(all.labels, (Floats{2, 0, 1}));
+  EXPECT_EQ(all.features, Features({0, 1, 2}));
+  EXPECT_EQ(all.labels, format_.labels);
+}
+
+TEST_P(FormatTest, HoldsTheIdsOfItsFields) {
+  EXPECT_EQ(std::vector<std::string>(dataset_->id_fields().begin(), dataset_->id_fields().end()), format_.id_fields);
+  EXPECT_EQ(BagsOf(ReadAll(*dataset_).ids), format_.bags);
 }
 
 TEST_P(FormatTest, ReadsInAnyOrder) {
-  Floats features(8);
+  Floats features(4 * format_.width());
   Floats labels(4);
-  ASSERT_TRUE(dataset_->Read({2, 0, 2, 1}, absl::MakeSpan(features), absl::MakeSpan(labels)).ok());
-  EXPECT_EQ(features, (Floats{40, 255, 0, 10, 40, 255, 20, 30}));
-  EXPECT_EQ(labels, (Floats{1, 2, 1, 0}));
+  // What was there before is replaced.
+  IdBags ids = {{1, 2, 3}, {3}};
+  ASSERT_TRUE(dataset_->Read({2, 0, 2, 1}, absl::MakeSpan(features), absl::MakeSpan(labels), &ids).ok());
+  EXPECT_EQ(features, Features({2, 0, 2, 1}));
+  EXPECT_EQ(labels, (Floats{format_.labels[2], format_.labels[0], format_.labels[2], format_.labels[1]}));
+  EXPECT_EQ(BagsOf(ids), WantedBags({2, 0, 2, 1}));
+}
+
+TEST_P(FormatTest, ReadsWithoutIds) {
+  Floats features(2 * format_.width());
+  Floats labels(2);
+  ASSERT_TRUE(dataset_->Read({1, 0}, absl::MakeSpan(features), absl::MakeSpan(labels)).ok());
+  EXPECT_EQ(features, Features({1, 0}));
+  EXPECT_EQ(labels, (Floats{format_.labels[1], format_.labels[0]}));
 }
 
 TEST_P(FormatTest, NormalisesFeaturesAndNoLabels) {
@@ -93,24 +263,30 @@ TEST_P(FormatTest, NormalisesFeaturesAndNoLabels) {
   normalization.set_stddev(4);
   Open(normalization);
   const Examples all = ReadAll(*dataset_);
-  EXPECT_EQ(all.features, (Floats{-2.5, 0, 2.5, 5, 7.5, 61.25}));
-  EXPECT_EQ(all.labels, (Floats{2, 0, 1}));
+  EXPECT_EQ(all.features, Features({0, 1, 2}, 10, 4));
+  EXPECT_EQ(all.labels, format_.labels);
+  EXPECT_EQ(BagsOf(all.ids), format_.bags);
 }
 
-TEST_P(FormatTest, ReadsNothing) { EXPECT_TRUE(dataset_->Read({}, {}, {}).ok()); }
+TEST_P(FormatTest, ReadsNothing) {
+  IdBags ids = {{1}, {1}};
+  EXPECT_TRUE(dataset_->Read({}, {}, {}, &ids).ok());
+  EXPECT_TRUE(ids.ids.empty() && ids.ends.empty());
+}
 
 TEST_P(FormatTest, RefusesAnIndexBeyondTheEnd) {
-  Floats features(2);
+  Floats features(format_.width());
   Floats labels(1);
   EXPECT_EQ(dataset_->Read({3}, absl::MakeSpan(features), absl::MakeSpan(labels)),
             absl::OutOfRangeError("example has index 3, want less than 3"));
 }
 
 TEST_P(FormatTest, RefusesRoomOfTheWrongSize) {
-  Floats features(3);
+  Floats features(2 * format_.width() + 1);
   Floats labels(2);
-  EXPECT_EQ(dataset_->Read({0, 1}, absl::MakeSpan(features), absl::MakeSpan(labels)),
-            absl::InvalidArgumentError("span has 3 features, want 2 x 2"));
+  EXPECT_EQ(
+      dataset_->Read({0, 1}, absl::MakeSpan(features), absl::MakeSpan(labels)),
+      absl::InvalidArgumentError(absl::StrCat("span has ", features.size(), " features, want 2 x ", format_.width())));
   EXPECT_EQ(dataset_->Read({0}, absl::MakeSpan(features), absl::MakeSpan(labels)),
             absl::InvalidArgumentError("span has 2 labels, want 1"));
 }
@@ -120,7 +296,9 @@ TEST_P(FormatTest, IsReadByManyThreadsAtOnce) {
   for (int i = 0; i < 4; ++i) {
     threads.emplace_back([this] {
       for (int j = 0; j < 100; ++j) {
-        EXPECT_EQ(ReadAll(*dataset_).features, (Floats{0, 10, 20, 30, 40, 255}));
+        const Examples all = ReadAll(*dataset_);
+        EXPECT_EQ(all.features, Features({0, 1, 2}));
+        EXPECT_EQ(BagsOf(all.ids), format_.bags);
       }
     });
   }
@@ -129,10 +307,9 @@ TEST_P(FormatTest, IsReadByManyThreadsAtOnce) {
 
 // Changes and truncates bytes at random: each file is rejected, or opens and can be read.
 TEST_P(FormatTest, SurvivesAnyDamage) {
-  v1::DataSource source = Formats()[std::get<0>(GetParam())].write(std::get<1>(GetParam()));
-  const std::string name = source.has_idx()   ? source.idx().images()
-                           : source.has_csv() ? source.csv().path()
-                                              : source.libsvm().path();
+  const v1::DataSource source = format_.write(std::get<1>(GetParam()));
+  const std::string name = PathOf(source);
+  if (name.empty()) GTEST_SKIP() << "no file";
   const std::string path = testing::TempDir() + "/" + name;
   std::ifstream file(path, std::ios::binary);
   const std::string whole((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
@@ -147,7 +324,7 @@ TEST_P(FormatTest, SurvivesAnyDamage) {
     std::ofstream(path, std::ios::binary) << damaged;
     const auto dataset = OpenDataset(source, {.base_folder = testing::TempDir()});
     if (dataset.ok()) {
-      ReadAll(**dataset);
+      BagsOf(ReadAll(**dataset).ids);
     } else {
       EXPECT_NE(dataset.status().message().find(name), std::string::npos) << dataset.status();
       ++refused;
@@ -156,7 +333,8 @@ TEST_P(FormatTest, SurvivesAnyDamage) {
   EXPECT_GT(refused, 100);
 }
 
-INSTANTIATE_TEST_SUITE_P(Formats, FormatTest, testing::Combine(testing::Range(0, 3), testing::Bool()),
+INSTANTIATE_TEST_SUITE_P(Formats, FormatTest,
+                         testing::Combine(testing::Range<int>(0, Formats().size()), testing::Bool()),
                          [](const auto& info) {
                            return Formats()[std::get<0>(info.param)].name +
                                   (std::get<1>(info.param) ? "Gzip" : "Plain");

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "worker/data/datasets/row_ids.h"
 #include "worker/data/datasets/test_files.h"
 
 namespace ballast {
@@ -61,6 +62,42 @@ TEST(JobDataTest, HasNoTestDataUnlessAsked) {
 TEST(JobDataTest, RefusesToHoldOutTheOnlyExample) {
   EXPECT_EQ(OpenJobData(Numbered(1, 0.5), 42, "").status(),
             absl::InvalidArgumentError("data.test_share: the training data has 1 example, want at least 2"));
+}
+
+v1::DataSource WithFields(const std::string& name, uint32_t fields) {
+  v1::DataSource source;
+  source.mutable_libffm()->set_path(WriteFile(name, "1\n"));
+  source.mutable_libffm()->set_fields(fields);
+  return source;
+}
+
+TEST(JobDataTest, RefusesTestDataWithOtherFieldsOfIds) {
+  v1::Data data;
+  *data.mutable_train() = WithFields("train", 3);
+  *data.mutable_test() = WithFields("test", 3);
+  EXPECT_EQ(OpenJobData(data, 42, "").status(), absl::OkStatus());
+  *data.mutable_test() = WithFields("test", 2);
+  EXPECT_EQ(OpenJobData(data, 42, "").status(),
+            absl::InvalidArgumentError("test data lacks field of ids \"2\" of the training data"));
+  *data.mutable_test() = WithFields("test", 4);
+  EXPECT_EQ(OpenJobData(data, 42, "").status(),
+            absl::InvalidArgumentError("test data has 4 fields of ids, want 3 as in the training data"));
+}
+
+TEST(JobDataTest, BothPartsOfTheDataHaveItsFieldsOfIds) {
+  v1::Data data;
+  data.mutable_train()->mutable_libffm()->set_path(WriteFile("a.ffm", "1 0:1:1\n2 0:2:1\n3 0:3:1\n"));
+  data.mutable_train()->mutable_libffm()->set_fields(1);
+  data.set_test_share(0.4);
+  const absl::StatusOr<JobData> opened = OpenJobData(data, 42, "");
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  for (const Dataset* part : {opened->train.get(), opened->test.get()}) {
+    ASSERT_EQ(part->id_fields().size(), 1);
+    const Examples all = ReadAll(*part);
+    Bags bags;
+    for (const float label : all.labels) bags.push_back({RowIdOf(static_cast<uint64_t>(label), 0)});
+    EXPECT_EQ(BagsOf(all.ids), bags);
+  }
 }
 
 }  // namespace

@@ -61,5 +61,22 @@ TEST(OptionalLabelsTest, RowsOfLibsvmNeedNoLabel) {
   EXPECT_EQ(text.code(), absl::StatusCode::kInvalidArgument);
 }
 
+TEST(OptionalLabelsTest, RowsOfLibffmNeedNoLabel) {
+  v1::DataSource source;
+  source.mutable_libffm()->set_path(WriteFile("rows", "0:5:1 1:6:1\n1 1:6:1\n"));
+  source.mutable_libffm()->set_fields(2);
+  const auto dataset = OpenDataset(source, {.labels_optional = true});
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  EXPECT_FALSE((*dataset)->has_labels());
+  const Examples all = ReadAll(**dataset);
+  EXPECT_TRUE(std::isnan(all.labels[0]));
+  EXPECT_EQ(all.labels[1], 1);
+  const Bags bags = BagsOf(all.ids);
+  ASSERT_EQ(bags.size(), 4);
+  EXPECT_EQ(bags[0].size(), 1);
+  EXPECT_EQ(bags[1], bags[3]);
+  EXPECT_FALSE(OpenDataset(source, {}).ok());
+}
+
 }  // namespace
 }  // namespace ballast

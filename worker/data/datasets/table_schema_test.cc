@@ -33,6 +33,25 @@ TEST(TableSchemaTest, CountsFeaturesOfNumbersCategoriesAndIndicators) {
   EXPECT_EQ(schema->label(), 3);
 }
 
+TEST(TableSchemaTest, KeepsColumnsOfIds) {
+  constexpr char kIds[] = R"({"has_names":true,"missing":"REFUSE","classes":[],"id_separator":"|","columns":[)"
+                          R"({"kind":"looked_up","name":"tags","field":1,"texts":["","Ærø"]},)"
+                          R"({"kind":"label","name":"clicked"},{"kind":"hashed","name":"user","field":0}]})";
+  const absl::StatusOr<TableSchema> schema = TableSchema::FromJson(kIds);
+  ASSERT_TRUE(schema.ok()) << schema.status();
+  EXPECT_EQ(schema->ToJson(), kIds);
+  EXPECT_EQ(schema->features(), 0);
+  EXPECT_EQ(schema->IdFields(), (std::vector<std::string>{"user", "tags"}));
+  EXPECT_EQ(schema->columns[0].texts, (std::vector<std::string>{"", "Ærø"}));
+}
+
+TEST(TableSchemaTest, NamesAFieldWithoutNameByTheNumberOfItsColumn) {
+  TableSchema schema;
+  schema.columns.resize(3);
+  schema.columns[2].kind = TableColumn::Kind::kHashed;
+  EXPECT_EQ(schema.IdFields(), std::vector<std::string>{"2"});
+}
+
 TEST(TableSchemaTest, RefusesAnyOtherJson) {
   const std::string columns =
       R"("columns":[{"name":"a","kind":"number","mean":0,"stddev":1,"fill":0,"indicator":false},)"
@@ -57,13 +76,21 @@ TEST(TableSchemaTest, RefusesAnyOtherJson) {
       {rest + R"("columns":[{"kind":"number","indicator":3}]})",
        "column 0 (counted from 0): \"indicator\" is 3, want true or false"},
       {rest + R"("columns":[{"name":"a","kind":"date"}]})",
-       "column 0 (counted from 0): \"kind\" is \"date\", want number, category, label or ignored"},
+       "column 0 (counted from 0): \"kind\" is \"date\", want number, category, label, ignored, hashed or looked_up"},
       {rest + R"("columns":[{"name":"a","kind":"number","mean":null}]})",
        "column 0 (counted from 0): \"mean\" is not finite"},
       {rest + R"("columns":[{"name":"a","kind":"number","stddev":-1}]})",
        "column 0 (counted from 0): \"stddev\" is negative"},
       {rest + R"("columns":[{"name":"a","kind":"category","categories":["x","x"]}]})",
        "column 0 (counted from 0): \"categories\" is no list of different texts in byte order"},
+      {rest + R"("columns":[{"kind":"looked_up","field":0,"texts":["b","a"]}]})",
+       "column 0 (counted from 0): \"texts\" is no list of different texts in byte order"},
+      {rest + R"("columns":[{"kind":"hashed"}]})", "column 0 (counted from 0): \"field\" is missing, want a number"},
+      {rest + R"("columns":[{"kind":"hashed","field":1},{"kind":"label"}]})",
+       "\"field\" is 1, want each of 0 to 0 once"},
+      {rest + R"("columns":[{"kind":"hashed","field":1},{"kind":"hashed","field":1},{"kind":"label"}]})",
+       "\"field\" is 1, want each of 0 to 1 once"},
+      {rest + R"("id_separator":"||","columns":[]})", "\"id_separator\" is \"||\", want one character"},
       {rest + R"("columns":[]})", "has 0 label columns, want 1"},
       {rest + R"("columns":[{"name":"b","kind":"label"}]})", "has no features, want at least 1"},
   };

@@ -57,13 +57,31 @@ inline std::vector<std::string> ExtremeLabels(const Dataset& dataset) {
 struct Examples {
   std::vector<float> features;
   std::vector<float> labels;
+  IdBags ids;
 };
+
+using Bags = std::vector<std::vector<uint64_t>>;
+
+// Returns the bags as lists, example by example and field by field.
+inline Bags BagsOf(const IdBags& ids) {
+  Bags bags;
+  uint32_t begin = 0;
+  for (const uint32_t end : ids.ends) {
+    const bool good = begin <= end && end <= ids.ids.size();
+    EXPECT_TRUE(good) << begin << " to " << end;
+    if (!good) return bags;
+    bags.emplace_back(ids.ids.begin() + begin, ids.ids.begin() + end);
+    begin = end;
+  }
+  EXPECT_EQ(begin, ids.ids.size());
+  return bags;
+}
 
 inline Examples ReadAll(const Dataset& dataset) {
   std::vector<uint64_t> indices(dataset.size());
   std::iota(indices.begin(), indices.end(), 0);
-  Examples all = {std::vector<float>(dataset.size() * dataset.features()), std::vector<float>(dataset.size())};
-  const absl::Status status = dataset.Read(indices, absl::MakeSpan(all.features), absl::MakeSpan(all.labels));
+  Examples all = {std::vector<float>(dataset.size() * dataset.features()), std::vector<float>(dataset.size()), {}};
+  const absl::Status status = dataset.Read(indices, absl::MakeSpan(all.features), absl::MakeSpan(all.labels), &all.ids);
   EXPECT_TRUE(status.ok()) << status;
   return all;
 }

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "worker/data/datasets/row_ids.h"
 #include "worker/data/datasets/test_files.h"
 
 namespace ballast {
@@ -204,6 +205,63 @@ TEST_F(LibsvmDatasetTest, KnowsWhereItsExtremeLabelsAre) {
   const auto dataset = Open("4 1:1\n# nothing\n-1 1:1\n");
   ASSERT_TRUE(dataset.ok()) << dataset.status();
   EXPECT_EQ(ExtremeLabels(**dataset), (std::vector<std::string>{"-1 at " + path_ + ":3", "4 at " + path_ + ":1"}));
+}
+
+class LibffmDatasetTest : public TextDatasetTest {
+ protected:
+  LibffmDatasetTest() : TextDatasetTest("a.ffm") { libffm_.set_fields(3); }
+  void SetPath(const std::string& path) override { libffm_.set_path(path); }
+
+  v1::Libffm& libffm_ = *source_.mutable_libffm();
+};
+
+TEST_F(LibffmDatasetTest, GivesIdsOfAFieldInTheOrderOfTheLine) {
+  const Examples all = Read("\n1 2:9:1 0:4:1 2:8:1e0\n \n-0.5\r\n");
+  EXPECT_EQ(all.labels, (Floats{1, -0.5}));
+  EXPECT_EQ(BagsOf(all.ids),
+            (Bags{{RowIdOf(uint64_t{4}, 0)}, {}, {RowIdOf(uint64_t{9}, 2), RowIdOf(uint64_t{8}, 2)}, {}, {}, {}}));
+}
+
+TEST_F(LibffmDatasetTest, CountsFieldsFromOneWhereAsked) {
+  libffm_.set_one_based(true);
+  EXPECT_EQ(BagsOf(Read("1 1:4:1 3:5:1\n").ids), (Bags{{RowIdOf(uint64_t{4}, 0)}, {}, {RowIdOf(uint64_t{5}, 2)}}));
+  ExpectError("1 0:4:1\n", ":1: \"0:4:1\": field is out of range, want 1 to 3");
+  ExpectError("1 4:4:1\n", ":1: \"4:4:1\": field is out of range, want 1 to 3");
+}
+
+TEST_F(LibffmDatasetTest, RefusesAFieldOutOfRange) {
+  ExpectError("1 0:1:1\n1 2:1:1 3:1:1\n", ":2: \"3:1:1\": field is out of range, want 0 to 2");
+  ExpectError("1 18446744073709551616:1:1\n", ":1: \"18446744073709551616:1:1\": field is out of range, want 0 to 2");
+}
+
+TEST_F(LibffmDatasetTest, RefusesAnIndexOfMoreThanSixtyFourBits) {
+  ExpectError("1 0:18446744073709551616:1\n", ":1: \"0:18446744073709551616:1\": index has more than 64 bits");
+}
+
+TEST_F(LibffmDatasetTest, RefusesOtherValuesThanOne) {
+  ExpectError("1 0:1:0.5\n", ":1: \"0:1:0.5\": value is \"0.5\", want 1");
+  ExpectError("1 0:1:\n", ":1: \"0:1:\": value is \"\", want 1");
+  ExpectError("1 0:1:1x\n", ":1: \"0:1:1x\": value is \"1x\", want 1");
+  ExpectError("1 0:1:nan\n", ":1: \"0:1:nan\": value is \"nan\", want 1");
+}
+
+TEST_F(LibffmDatasetTest, RefusesWhatIsNoTriple) {
+  for (const char* word : {"abc", "1", "1:1", "-1:1:1", ":1:1", "0::1", "0:x:1", "#"}) {
+    ExpectError(std::string("1 ") + word + "\n", std::string(":1: \"") + word + "\": want field:index:value");
+  }
+  ExpectError("x 0:1:1\n", ":1: the label is \"x\", want a finite number");
+  ExpectError("0:1:1\n", ":1: the label is \"0:1:1\", want a finite number");
+}
+
+TEST_F(LibffmDatasetTest, KnowsWhereItsExtremeLabelsAre) {
+  const auto dataset = Open("1 1:1:1\n\n0 1:1:1\n");
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  EXPECT_EQ(ExtremeLabels(**dataset), (std::vector<std::string>{"0 at " + path_ + ":3", "1 at " + path_ + ":1"}));
+}
+
+TEST_F(LibffmDatasetTest, RefusesNoFields) {
+  libffm_.set_fields(0);
+  EXPECT_EQ(Open("1\n").status(), absl::InvalidArgumentError("libffm.fields is 0, want 1 to 65536"));
 }
 
 }  // namespace
