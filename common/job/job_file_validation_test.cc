@@ -288,8 +288,7 @@ TEST(ValidateJobTest, RefusesColumnsOfIdsThatContradict) {
       {train + "delimiter: '|' } } }",
        "data.train.csv.id_separator: got \"|\", want one character other than the delimiter and quotes"},
       {"data { train { csv { path: 'x' hashed: 'a' id_separator: '||' } } }",
-       "data.train.csv.id_separator: got \"||\", want one character other than the delimiter, quotes and ends of "
-       "lines"},
+       "data.train.csv.id_separator: got \"||\", want one character other than the delimiter and quotes"},
       {train + "} } test { csv { hashed: 'c' } } }", "data.test.csv.hashed" + other},
       {train + "} } test { csv { looked_up: 'c' } } }", "data.test.csv.looked_up" + other},
       {train + "} } test { csv { id_separator: ';' } } }",

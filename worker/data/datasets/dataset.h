@@ -88,7 +88,7 @@ struct DatasetOptions {
   // schema lacks are ignored. Null: determined from this file. Copied.
   const TableSchema* schema = nullptr;
   // With a schema, the label column may be absent, or a label missing or unknown. IDX may have no file of labels, and
-  // rows of LIBSVM no label.
+  // rows of LIBSVM, LIBFFM and Criteo's format no label.
   bool labels_optional = false;
   // Examples that do not contribute to a new schema's statistics; as for HeldOutExamples.
   double test_share = 0;

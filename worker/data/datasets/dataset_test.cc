@@ -241,7 +241,7 @@ TEST_P(FormatTest, HoldsTheIdsOfItsFields) {
 TEST_P(FormatTest, ReadsInAnyOrder) {
   Floats features(4 * format_.width());
   Floats labels(4);
-  // What was there before is replaced.
+  // Contents from before are replaced.
   IdBags ids = {{1, 2, 3}, {3}};
   ASSERT_TRUE(dataset_->Read({2, 0, 2, 1}, absl::MakeSpan(features), absl::MakeSpan(labels), &ids).ok());
   EXPECT_EQ(features, Features({2, 0, 2, 1}));

@@ -85,7 +85,7 @@ TEST(TableSchemaTest, RefusesAnyOtherJson) {
        "column 0 (counted from 0): \"categories\" is no list of different texts in byte order"},
       {rest + R"("columns":[{"kind":"looked_up","field":0,"texts":["b","a"]}]})",
        "column 0 (counted from 0): \"texts\" is no list of different texts in byte order"},
-      {rest + R"("columns":[{"kind":"hashed"}]})", "column 0 (counted from 0): \"field\" is missing, want a number"},
+      {rest + R"("columns":[{"kind":"hashed"}]})", "column 0 (counted from 0): \"field\" is missing, want a count"},
       {rest + R"("columns":[{"kind":"hashed","field":1},{"kind":"label"}]})",
        "\"field\" is 1, want each of 0 to 0 once"},
       {rest + R"("columns":[{"kind":"hashed","field":1},{"kind":"hashed","field":1},{"kind":"label"}]})",
