@@ -11,7 +11,8 @@ namespace {
 using ::testing::ElementsAre;
 
 TEST(KindNamesTest, ComeFromTheDescriptor) {
-  EXPECT_THAT(KindNames(*v1::Loss::descriptor()), ElementsAre("softmax_cross_entropy", "mean_squared_error"));
+  EXPECT_THAT(KindNames(*v1::Loss::descriptor()),
+              ElementsAre("softmax_cross_entropy", "mean_squared_error", "sigmoid_cross_entropy"));
   EXPECT_EQ(KindPhrase(*v1::ConsistencyPolicy::descriptor()), "sync, async, bounded or local_sgd");
 }
 

@@ -58,7 +58,8 @@ TEST(LimitsTest, CheckEveryElementAndTheirNumber) {
 }
 
 TEST(LimitsTest, WantOneOfTheKindsAndWhatIsRequired) {
-  EXPECT_EQ(Error<v1::Loss>(""), "m: got nothing, want softmax_cross_entropy or mean_squared_error");
+  EXPECT_EQ(Error<v1::Loss>(""),
+            "m: got nothing, want softmax_cross_entropy, mean_squared_error or sigmoid_cross_entropy");
   EXPECT_EQ(Error<v1::DataSource>("csv {}"), "m.csv.path: got nothing, want a path");
   EXPECT_EQ(Error<v1::Model>("loss { mean_squared_error {} }"), "m.layers: got nothing, want at least 1 layer");
 }
