@@ -151,7 +151,7 @@ TEST(ValidateJobTest, RefusesABadModel) {
   ExpectFault(Layer("dropout { rate: nan }"), "model.layers[3].dropout.rate: got nan, want a number in [0, 1)");
   ExpectFault(Layer("name: \"x\""),
               "model.layers[3]: got nothing, want dense, relu, gelu, tanh, dropout, conv2d, max_pool, average_pool, "
-              "batch_norm, layer_norm, residual or custom");
+              "batch_norm, layer_norm, residual, custom, embedding or dot_interaction");
   ExpectFault(Layer("name: \"first\" relu {}"),
               "model.layers[3].name: got \"first\", want a name that no earlier layer has");
   ExpectFault(Layer("name: \"a b\" relu {}"),
@@ -160,7 +160,7 @@ TEST(ValidateJobTest, RefusesABadModel) {
   job.clear_model();
   EXPECT_EQ(ValidateJob(job).message(),
             "model.layers: got nothing, want at least 1 layer\n"
-            "model.loss: got nothing, want softmax_cross_entropy or mean_squared_error");
+            "model.loss: got nothing, want softmax_cross_entropy, mean_squared_error or sigmoid_cross_entropy");
 }
 
 TEST(ValidateJobTest, RefusesADeviceThatIsNoDevice) {
