@@ -9,6 +9,9 @@
 namespace ballast {
 
 double AreaUnderCurve(absl::Span<const BinaryScore> scores) {
+  if (std::any_of(scores.begin(), scores.end(), [](const BinaryScore& score) { return std::isnan(score.logit); })) {
+    return std::numeric_limits<double>::quiet_NaN();
+  }
   std::vector<BinaryScore> sorted(scores.begin(), scores.end());
   std::sort(sorted.begin(), sorted.end(), [](const BinaryScore& a, const BinaryScore& b) { return a.logit < b.logit; });
   double below = 0, ones = 0, zeros = 0;

@@ -13,7 +13,7 @@ struct BinaryScore {
 };
 
 // Area under the ROC curve: the probability that an example with label 1 has a higher score than one with label 0,
-// where equal scores count half. 0.5 if all labels are equal.
+// where equal scores count half. 0.5 if all labels are equal; NaN if a logit is NaN, because that has no order.
 double AreaUnderCurve(absl::Span<const BinaryScore> scores);
 
 // Mean of -log(probability of the label), in nats; 0 for no scores.

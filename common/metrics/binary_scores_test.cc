@@ -40,6 +40,11 @@ TEST(BinaryScoresTest, AucOfOneLabelIsThatOfChance) {
   EXPECT_EQ(AreaUnderCurve(Scores{{1, true}, {2, true}}), 0.5);
 }
 
+TEST(BinaryScoresTest, AucOfADivergedModelIsNaN) {
+  EXPECT_TRUE(std::isnan(AreaUnderCurve(Scores{{NAN, true}, {1, false}})));
+  EXPECT_EQ(AreaUnderCurve(Scores{{INFINITY, true}, {-INFINITY, false}}), 1);
+}
+
 TEST(BinaryScoresTest, LogLossIsTheMeanNegativeLogLikelihood) {
   const double third = std::log(0.5);  // The logit of 1/3.
   EXPECT_NEAR(LogLoss(Scores{{third, true}, {third, false}}), (std::log(3.0) + std::log(1.5)) / 2, 1e-12);
