@@ -51,7 +51,8 @@ const TABLE = {
   origin_hour: (f) => `${f.origin}-${f.hour}`,
   destination_hour: (f) => `${f.destination}-${f.hour}`,
   route_hour: (f) => `${f.route}-${f.hour}`,
-  route_time: (f) => `${f.route}-${f.quarter}`,
+  route_quarter: (f) => `${f.route}-${Math.floor(f.minute / 15)}`,
+  route_time: (f) => `${f.route}-${Math.floor(f.minute / 5)}`,
   origin_day: (f) => `${f.origin}-${f.day}`,
   destination_day: (f) => `${f.destination}-${f.day}`,
   route_day: (f) => `${f.route}-${f.day}`,
@@ -113,7 +114,6 @@ function flightOf(row, number) {
     weekday: date.getUTCDay(),
     minute,
     hour: date.getUTCHours(),
-    quarter: Math.floor(minute / 15),
     known: `${date.getTime() / 60000} ${distance} ${origin} ${destination}`,
   };
 }
