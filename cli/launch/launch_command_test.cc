@@ -208,13 +208,13 @@ TEST_F(LaunchCommandTest, AClickModelClosesWithItsAucTheBestPossibleAndItsRows) 
                                      .test_auc = 0.78434,
                                      .bayes_auc = 0.807,
                                      .log_loss = 0.4512,
-                                     .calibration = 1.0125,
+                                     .calibration = 1.25,
                                      .rows = 1234567}) +
                           "\n");
   Program("worker", "cp ready.json \"$run_dir/summary.json\"; exit 0");
   ASSERT_EQ(Run("job.textproto --run-dir=run"), 0) << Read("err");
   EXPECT_THAT(Read("out"), HasSubstr("test accuracy: 0.7900\n"
-                                     "test AUC: 0.7843 (Bayes 0.8070), log loss 0.4512, calibration 1.012\n"
+                                     "test AUC: 0.7843 (Bayes 0.8070), log loss 0.4512, calibration 1.25\n"
                                      "rows of all tables: 1,234,567\nreport: run/report.html\n"));
   ASSERT_EQ(Run("job.textproto --run-dir=other --json"), 0) << Read("err");
   const auto json = nlohmann::json::parse(Read("out"));

@@ -178,12 +178,12 @@ TEST(EpochTableTest, MarksTheBestAccuracy) {
 TEST(EpochTableTest, MarksTheBestAucIfThereIsOne) {
   Metrics metrics = TwoEpochs();
   metrics.test[0].auc = 0.75;
-  metrics.test[1].auc = 0.78125;
+  metrics.test[1].auc = 0.78434;
   const std::string html = RenderEpochTable(EpochRows(metrics));
   EXPECT_THAT(html, HasSubstr("<th>Test accuracy</th><th>Test AUC</th>"));
   EXPECT_THAT(html, HasSubstr("<tr><td>1</td><td>20</td><td>1.5</td><td>1.25</td><td>87.50%</td><td>0.7500</td>"));
   EXPECT_THAT(html, HasSubstr("<tr class=\"best\"><td>2</td><td>30</td><td>0.5</td><td>0.75</td><td>50.00%</td>"
-                              "<td><span class=\"star\" title=\"best\">★</span>0.7813</td>"));
+                              "<td><span class=\"star\" title=\"best\">★</span>0.7843</td>"));
 }
 
 TEST(EpochTableTest, MetricsTellTheFiguresOfClicks) {

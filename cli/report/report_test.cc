@@ -72,19 +72,19 @@ TEST_F(ReportPageTest, ShowsTheRunAndItsFigures) {
 }
 
 TEST_F(ReportPageTest, ClickModelShowsItsAucFirstAndTheBestPossible) {
-  content_.metrics.test[0].auc = content_.summary->test_auc = 0.78125;
+  content_.metrics.test[0].auc = content_.summary->test_auc = 0.78434;
   content_.summary->log_loss = 0.5;
-  EXPECT_THAT(Html(), HasSubstr("<dl class=\"figures\">\n<div><dt>Test AUC</dt><dd>0.7813</dd>"
+  EXPECT_THAT(Html(), HasSubstr("<dl class=\"figures\">\n<div><dt>Test AUC</dt><dd>0.7843</dd>"
                                 "<dd class=\"more\">best of the run</dd></div>\n"));
   EXPECT_THAT(Html(), HasSubstr("<dt>Log loss</dt><dd>0.5</dd><dd class=\"more\"></dd>"));
   EXPECT_THAT(Html(), Not(HasSubstr("<dt>Rows</dt>")));
   content_.summary->bayes_auc = 0.807;
-  content_.summary->calibration = 1.0625;
+  content_.summary->calibration = 1.25;
   content_.summary->rows = 1234567;
   content_.metrics.test[0].auc = 0.79;
   EXPECT_THAT(Html(),
-              HasSubstr("<dt>Test AUC</dt><dd>0.7813 (Bayes 0.8070)</dd><dd class=\"more\">best 0.7900, epoch 1"));
-  EXPECT_THAT(Html(), HasSubstr("<dd class=\"more\">calibration 1.062</dd>"));
+              HasSubstr("<dt>Test AUC</dt><dd>0.7843 (Bayes 0.8070)</dd><dd class=\"more\">best 0.7900, epoch 1"));
+  EXPECT_THAT(Html(), HasSubstr("<dd class=\"more\">calibration 1.25</dd>"));
   EXPECT_THAT(Html(), HasSubstr("<dt>Test accuracy</dt><dd>87.50%</dd><dd class=\"more\"></dd>"));
   EXPECT_THAT(Html(), HasSubstr("<dt>Rows</dt><dd>1,234,567</dd><dd class=\"more\">of all tables, at the end</dd>"));
 }
