@@ -155,7 +155,7 @@ using Row = RefusalTest::ParamType;
 
 constexpr char kKinds[] =
     "its kind is not set, want dense, relu, gelu, tanh, dropout, conv2d, max_pool, average_pool, batch_norm, "
-    "layer_norm, residual or custom";
+    "layer_norm, residual, custom, embedding or dot_interaction";
 
 INSTANTIATE_TEST_SUITE_P(
     LayerChainTest, RefusalTest,
@@ -210,7 +210,7 @@ INSTANTIATE_TEST_SUITE_P(
              {"layers { dropout { rate: nan } }", "layer \"dropout1\": rate is nan, want at least 0 and less than 1"}}},
         Row{"MissingLossIsRefused",
             {{"layers { dense { units: 3 } }",
-              "model: its loss is not set, want softmax_cross_entropy or mean_squared_error"}}},
+              "model: its loss is not set, want softmax_cross_entropy, mean_squared_error or sigmoid_cross_entropy"}}},
         Row{"MeanSquaredErrorWantsOneOutput",
             {{"layers { dense { units: 3 } } loss { mean_squared_error {} }",
               "loss mean_squared_error: the last layer, \"dense1\", has 3 outputs, want 1"}}},
