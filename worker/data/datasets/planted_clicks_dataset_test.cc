@@ -59,9 +59,8 @@ TEST(PlantedClicksDatasetTest, TakesTheJobsSeedUnlessItHasItsOwn) {
 }
 
 TEST(PlantedClicksDatasetTest, KnowsTheBestAreaUnderTheCurve) {
-  const auto dataset = Open("rows: 40000 begin: 10000 deviation: 1.4 ids: 1000");
-  ASSERT_TRUE(dataset->BayesAuc().has_value());
-  EXPECT_NEAR(*dataset->BayesAuc(), 0.805, 0.015);
+  const auto dataset = Open("rows: 30000 begin: 10000 deviation: 1.4 ids: 1000");
+  EXPECT_NEAR(dataset->BayesAuc().value_or(0), 0.805, 0.015);
   EXPECT_EQ(*Open("rows: 50 deviation: 0")->BayesAuc(), 0.5);
 }
 
