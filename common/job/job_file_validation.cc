@@ -202,6 +202,8 @@ void CheckTableSettings(const v1::Job& job, ValidationErrors& errors) {
     if (!table.has_policy()) continue;
     AddOf(field, ValidatePolicy(table.policy(), 0), errors);
     errors.Check(!table.policy().has_local_sgd(), field + ".policy", "local_sgd", "sync, async or bounded");
+    errors.Check(!table.policy().has_sync() || KeepsLockStep(job.policy()), field + ".policy",
+                 "sync in a job without it", "async or bounded: the workers do not take the same steps");
   }
 }
 

@@ -413,6 +413,10 @@ TEST(ValidateJobTest, TablesHaveSettingsOfTables) {
               StartsWith("model.tables[0].optimizer.sgd.learning_rate: got -1"));
   ExpectFault(WithTable("policy { local_sgd { local_steps: 2 learning_rate: 0.1 } }"),
               "model.tables[0].policy: got local_sgd, want sync, async or bounded");
+  ExpectFault(
+      WithTable("policy { sync {} }", "policy { async {} }"),
+      "model.tables[0].policy: got sync in a job without it, want async or bounded: the workers do not take the "
+      "same steps");
   ExpectFault(WithTable("", "policy { local_sgd { local_steps: 2 learning_rate: 0.1 } }"),
               "policy: got local_sgd, want another policy: rows of tables have no local steps");
   ExpectFault(WithTable("", "training { precision: FP16 }"),

@@ -49,6 +49,13 @@ absl::Duration WaitTimeout(const v1::Job& job) {
   return absl::Seconds(job.training().wait_seconds() == 0 ? 60 : job.training().wait_seconds());
 }
 
+// Returns whether workers may wait for each other, at layers or rows, so that one without data has to say so.
+bool Pauses(const v1::Job& job) {
+  bool all_async = job.policy().has_async();
+  for (const v1::EmbeddingTable& table : job.model().tables()) all_async &= PolicyOf(table, job).has_async();
+  return !all_async;
+}
+
 Stride StrideOf(const v1::ConsistencyPolicy& policy, uint32_t workers) {
   if (!KeepsLockStep(policy)) return Stride::kOwn;
   const uint32_t quorum = policy.sync().quorum();
@@ -309,7 +316,7 @@ absl::Status Worker::Train() {
                     {.epochs = job.training().epochs(),
                      .report_every_steps = every == 0 ? 10 : every,
                      .batches_per_step = BatchesPerPush(job),
-                     .pauses = !job.policy().has_async(),
+                     .pauses = Pauses(job),
                      .stride = StrideOf(job.policy(), joined_.workers()),
                      .returns = returns,
                      .first_step = joined_.steps(),

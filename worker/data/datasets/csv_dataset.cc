@@ -55,9 +55,9 @@ std::vector<FieldTarget> Targets(const TableSchema& schema, const CsvLayout& lay
 }
 
 uint64_t IdOf(const TableColumn& column, absl::string_view text) {
-  if (column.kind == TableColumn::Kind::kHashed) return RowIdOf(text, column.field);
+  if (column.kind == TableColumn::Kind::kHashed) return CategoryRowId(text, column.field);
   const std::optional<size_t> found = FindTableText(column.texts, text);
-  return RowIdOf(found.has_value() ? uint64_t{*found} + 1 : uint64_t{0}, column.field);
+  return CategoryRowId(found.has_value() ? uint64_t{*found} + 1 : uint64_t{0}, column.field);
 }
 
 // The sink of ParseCsvRow that writes an example. Thread safety: none.

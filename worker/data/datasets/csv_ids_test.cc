@@ -50,7 +50,7 @@ std::string Error(const std::string& content, const std::string& fields, const T
 // Ids of texts at these positions, from 1, of a column that is looked up.
 std::vector<uint64_t> Places(const std::vector<uint64_t>& positions, uint64_t field) {
   std::vector<uint64_t> ids;
-  for (const uint64_t position : positions) ids.push_back(RowIdOf(position, field));
+  for (const uint64_t position : positions) ids.push_back(CategoryRowId(position, field));
   return ids;
 }
 
@@ -63,27 +63,28 @@ TEST(CsvIdsTest, ColumnsOfIdsAreFieldsAndNoFeatures) {
   const Examples all = ReadAll(*dataset);
   EXPECT_EQ(all.features, (Floats{30, 40, 50}));
   EXPECT_EQ(all.labels, (Floats{1, 0, 0}));
-  EXPECT_EQ(BagsOf(all.ids),
-            (Bags{{RowIdOf("ann", 0)}, Places({2, 1}, 1), {}, {}, {RowIdOf("bob", 0)}, Places({1, 3, 1}, 1)}));
+  EXPECT_EQ(
+      BagsOf(all.ids),
+      (Bags{{CategoryRowId("ann", 0)}, Places({2, 1}, 1), {}, {}, {CategoryRowId("bob", 0)}, Places({1, 3, 1}, 1)}));
 }
 
 TEST(CsvIdsTest, WithoutSeparatorAValueIsOneId) {
   const auto dataset = Open("1,a|b,x y\n0, a ,\"x \"\"y\"\"\"\n", "hashed: '1' looked_up: '2'");
   EXPECT_EQ(BagsOf(ReadAll(*dataset).ids),
-            (Bags{{RowIdOf("a|b", 0)}, Places({2}, 1), {RowIdOf("a", 0)}, Places({1}, 1)}));
+            (Bags{{CategoryRowId("a|b", 0)}, Places({2}, 1), {CategoryRowId("a", 0)}, Places({1}, 1)}));
 }
 
 TEST(CsvIdsTest, MissingPartsOfAValueGiveNoIds) {
   const auto dataset = Open("1,a||b\n0,| NA |?\n1, c | d \n", "hashed: '1' id_separator: '|'");
   EXPECT_EQ(BagsOf(ReadAll(*dataset).ids),
-            (Bags{{RowIdOf("a", 0), RowIdOf("b", 0)}, {}, {RowIdOf("c", 0), RowIdOf("d", 0)}}));
+            (Bags{{CategoryRowId("a", 0), CategoryRowId("b", 0)}, {}, {CategoryRowId("c", 0), CategoryRowId("d", 0)}}));
 }
 
 TEST(CsvIdsTest, FieldsAreNumberedInTheOrderOfTheJob) {
   const auto dataset = Open("1,a,b,c,d\n", "hashed: '4' hashed: '1' looked_up: '-2' looked_up: '2'");
   EXPECT_EQ(FieldsOf(*dataset), (Texts{"4", "1", "3", "2"}));
   EXPECT_EQ(BagsOf(ReadAll(*dataset).ids),
-            (Bags{{RowIdOf("d", 0)}, {RowIdOf("a", 1)}, Places({1}, 2), Places({1}, 3)}));
+            (Bags{{CategoryRowId("d", 0)}, {CategoryRowId("a", 1)}, Places({1}, 2), Places({1}, 3)}));
 }
 
 TEST(CsvIdsTest, NeedsNoFeatures) {
@@ -95,7 +96,7 @@ TEST(CsvIdsTest, NeedsNoFeatures) {
 TEST(CsvIdsTest, HashedTextsMayHaveAnyBytesAndAnyLength) {
   const std::string large(100'000, 'x');
   const auto dataset = Open("1,\xff\xfe\n0," + large + "\n", "hashed: '1'");
-  EXPECT_EQ(BagsOf(ReadAll(*dataset).ids), (Bags{{RowIdOf("\xff\xfe", 0)}, {RowIdOf(large, 0)}}));
+  EXPECT_EQ(BagsOf(ReadAll(*dataset).ids), (Bags{{CategoryRowId("\xff\xfe", 0)}, {CategoryRowId(large, 0)}}));
 }
 
 TEST(CsvIdsTest, OtherFilesHaveTheRowsOfTheTrainingData) {
@@ -108,7 +109,7 @@ TEST(CsvIdsTest, OtherFilesHaveTheRowsOfTheTrainingData) {
   EXPECT_EQ(FieldsOf(*test), (Texts{"user", "tags"}));
   const Examples all = ReadAll(*test);
   EXPECT_EQ(all.features, (Floats{60, 70}));
-  EXPECT_EQ(BagsOf(all.ids), (Bags{{RowIdOf("ann", 0)}, Places({3, 0, 2}, 1), {RowIdOf("eve", 0)}, {}}));
+  EXPECT_EQ(BagsOf(all.ids), (Bags{{CategoryRowId("ann", 0)}, Places({3, 0, 2}, 1), {CategoryRowId("eve", 0)}, {}}));
 }
 
 TEST(CsvIdsTest, OtherFilesNeedTheColumnsOfIds) {
@@ -139,7 +140,7 @@ TEST(CsvIdsTest, TestDataOfAJobHasTheRowsOfItsTrainingData) {
   *data.mutable_test() = Source("b.csv", "clicked,tags,age,user\n1,c,1,bob\n", "header: true");
   const absl::StatusOr<JobData> opened = OpenJobData(data, 42, "");
   ASSERT_TRUE(opened.ok()) << opened.status();
-  EXPECT_EQ(BagsOf(ReadAll(*opened->test).ids), (Bags{{RowIdOf("bob", 0)}, Places({3}, 1)}));
+  EXPECT_EQ(BagsOf(ReadAll(*opened->test).ids), (Bags{{CategoryRowId("bob", 0)}, Places({3}, 1)}));
 }
 
 TEST(CsvIdsTest, RefusesColumnsThatCannotBeFields) {

@@ -67,11 +67,11 @@ Format Criteo() {
   format.labels = {1, 0, 1};
   format.bags.resize(78);
   for (int i = 1; i <= 26; ++i) format.id_fields.push_back(absl::StrCat("C", i));
-  format.bags[0] = {RowIdOf(uint64_t{10}, 0)};
-  format.bags[25] = {RowIdOf(~uint64_t{0}, 25)};
-  format.bags[52] = {RowIdOf(uint64_t{10}, 0)};
-  format.bags[53] = {RowIdOf(uint64_t{10}, 1)};
-  format.bags[76] = {RowIdOf(uint64_t{0}, 24)};
+  format.bags[0] = {CategoryRowId(uint64_t{10}, 0)};
+  format.bags[25] = {CategoryRowId(~uint64_t{0}, 25)};
+  format.bags[52] = {CategoryRowId(uint64_t{10}, 0)};
+  format.bags[53] = {CategoryRowId(uint64_t{10}, 1)};
+  format.bags[76] = {CategoryRowId(uint64_t{0}, 24)};
   return format;
 }
 
@@ -96,7 +96,7 @@ Format PlantedClicks() {
     for (const auto& x : row.numbers) format.features.push_back(x.has_value() ? std::log1p(*x) : 0);
     for (size_t field = 0; field < 26; ++field) {
       const auto& id = row.categories[field];
-      format.bags.push_back(id.has_value() ? std::vector<uint64_t>{RowIdOf(uint64_t{*id}, field)}
+      format.bags.push_back(id.has_value() ? std::vector<uint64_t>{CategoryRowId(uint64_t{*id}, field)}
                                            : std::vector<uint64_t>());
     }
   }
@@ -140,12 +140,12 @@ std::vector<Format> Formats() {
        {0, 10, 20, 30, 40, 255},
        {2, 0, 1},
        {"4", "2"},
-       {{RowIdOf("x", 0)},
-        {RowIdOf(uint64_t{2}, 1), RowIdOf(uint64_t{1}, 1)},
+       {{CategoryRowId("x", 0)},
+        {CategoryRowId(uint64_t{2}, 1), CategoryRowId(uint64_t{1}, 1)},
         {},
         {},
-        {RowIdOf("w", 0), RowIdOf("x", 0)},
-        {RowIdOf(uint64_t{2}, 1), RowIdOf(uint64_t{2}, 1)}}},
+        {CategoryRowId("w", 0), CategoryRowId("x", 0)},
+        {CategoryRowId(uint64_t{2}, 1), CategoryRowId(uint64_t{2}, 1)}}},
       {"Libffm",
        [](bool gzip) {
          v1::DataSource source;
@@ -157,14 +157,14 @@ std::vector<Format> Formats() {
        {},
        {2, 0, 1},
        {"0", "1", "2"},
-       {{RowIdOf(uint64_t{5}, 0)},
+       {{CategoryRowId(uint64_t{5}, 0)},
         {},
-        {RowIdOf(uint64_t{7}, 2), RowIdOf(uint64_t{3}, 2)},
+        {CategoryRowId(uint64_t{7}, 2), CategoryRowId(uint64_t{3}, 2)},
         {},
         {},
         {},
-        {RowIdOf(uint64_t{5}, 0)},
-        {RowIdOf(~uint64_t{0}, 1)},
+        {CategoryRowId(uint64_t{5}, 0)},
+        {CategoryRowId(~uint64_t{0}, 1)},
         {}}},
       Criteo(),
       PlantedClicks(),

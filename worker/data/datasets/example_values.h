@@ -132,7 +132,7 @@ void WriteClickExample(const Numbers& numbers, const Categories& categories, con
   }
   if (ids == nullptr) return;
   for (size_t field = 0; field < kClickCategories; ++field) {
-    if (categories[field].has_value()) ids->ids.push_back(RowIdOf(uint64_t{*categories[field]}, field));
+    if (categories[field].has_value()) ids->ids.push_back(CategoryRowId(uint64_t{*categories[field]}, field));
     ids->ends.push_back(static_cast<uint32_t>(ids->ids.size()));
   }
 }

@@ -95,7 +95,7 @@ TEST(JobDataTest, BothPartsOfTheDataHaveItsFieldsOfIds) {
     ASSERT_EQ(part->id_fields().size(), 1);
     const Examples all = ReadAll(*part);
     Bags bags;
-    for (const float label : all.labels) bags.push_back({RowIdOf(static_cast<uint64_t>(label), 0)});
+    for (const float label : all.labels) bags.push_back({CategoryRowId(static_cast<uint64_t>(label), 0)});
     EXPECT_EQ(BagsOf(all.ids), bags);
   }
 }

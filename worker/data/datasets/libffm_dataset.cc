@@ -103,7 +103,7 @@ class LibffmDataset : public Dataset {
     BagsOfExample bags;
     for (size_t i = 0; i < indices.size(); ++i) {
       const absl::StatusOr<float> label = ParseRow(rows_.Row(indices[i]), format_, [&](const FieldIndex& pair) {
-        bags.Add(pair.field, RowIdOf(pair.index, pair.field));
+        bags.Add(pair.field, CategoryRowId(pair.index, pair.field));
       });
       if (!label.ok()) {
         return absl::DataLossError(absl::StrCat(

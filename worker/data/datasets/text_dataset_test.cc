@@ -218,13 +218,18 @@ class LibffmDatasetTest : public TextDatasetTest {
 TEST_F(LibffmDatasetTest, GivesIdsOfAFieldInTheOrderOfTheLine) {
   const Examples all = Read("\n1 2:9:1 0:4:1 2:8:1e0\n \n-0.5\r\n");
   EXPECT_EQ(all.labels, (Floats{1, -0.5}));
-  EXPECT_EQ(BagsOf(all.ids),
-            (Bags{{RowIdOf(uint64_t{4}, 0)}, {}, {RowIdOf(uint64_t{9}, 2), RowIdOf(uint64_t{8}, 2)}, {}, {}, {}}));
+  EXPECT_EQ(BagsOf(all.ids), (Bags{{CategoryRowId(uint64_t{4}, 0)},
+                                   {},
+                                   {CategoryRowId(uint64_t{9}, 2), CategoryRowId(uint64_t{8}, 2)},
+                                   {},
+                                   {},
+                                   {}}));
 }
 
 TEST_F(LibffmDatasetTest, CountsFieldsFromOneWhereAsked) {
   libffm_.set_one_based(true);
-  EXPECT_EQ(BagsOf(Read("1 1:4:1 3:5:1\n").ids), (Bags{{RowIdOf(uint64_t{4}, 0)}, {}, {RowIdOf(uint64_t{5}, 2)}}));
+  EXPECT_EQ(BagsOf(Read("1 1:4:1 3:5:1\n").ids),
+            (Bags{{CategoryRowId(uint64_t{4}, 0)}, {}, {CategoryRowId(uint64_t{5}, 2)}}));
   ExpectError("1 0:4:1\n", ":1: \"0:4:1\": field is out of range, want 1 to 3");
   ExpectError("1 4:4:1\n", ":1: \"4:4:1\": field is out of range, want 1 to 3");
 }
