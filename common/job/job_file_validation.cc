@@ -193,6 +193,8 @@ void CheckTableSettings(const v1::Job& job, ValidationErrors& errors) {
                "another policy: rows of tables have no local steps");
   errors.Check(job.training().precision() != v1::FP16, "training.precision", "FP16",
                "FP32, TF32 or BF16: gradients of rows are not scaled");
+  errors.Check(job.training().keep_best() == v1::TEST_METRIC_UNSPECIFIED, "training.keep_best", "a metric and tables",
+               "nothing: the rows of an earlier epoch are not kept");
   for (int i = 0; i < model.tables_size(); ++i) {
     const v1::EmbeddingTable& table = model.tables(i);
     const std::string field = absl::StrCat("model.tables[", i, "]");

@@ -419,6 +419,8 @@ TEST(ValidateJobTest, TablesHaveSettingsOfTables) {
       "same steps");
   ExpectFault(WithTable("", "policy { local_sgd { local_steps: 2 learning_rate: 0.1 } }"),
               "policy: got local_sgd, want another policy: rows of tables have no local steps");
+  ExpectFault(WithTable("", "training { keep_best: TEST_LOSS }"),
+              "training.keep_best: got a metric and tables, want nothing: the rows of an earlier epoch are not kept");
   ExpectFault(WithTable("", "training { precision: FP16 }"),
               "training.precision: got FP16, want FP32, TF32 or BF16: gradients of rows are not scaled");
 }
