@@ -132,6 +132,7 @@ for proto in proto/ballast/v1/*.proto; do
   add 644 "$proto" "share/ballast/$proto"
 done
 for file in README.md CHANGELOG.md LICENSE docs/guide/*.md examples/*.textproto examples/client_example.cc \
+  examples/flights/convert.mjs \
   examples/custom_layer/*.cc examples/custom_layer/job.textproto; do
   add 644 "$file" "share/doc/ballast/$file"
 done

@@ -3,11 +3,12 @@
 //
 // Writes three million US flights of the first half of 2001 as tables for examples/flights.textproto.
 //
-// The flights are flights-3m.parquet of the npm package vega-datasets: date, delay of the arrival in minutes, distance
-// in miles, origin and destination. `date` is evidently the moment when the plane left, not the plan: of the flights at
-// two and three at night, two thirds are late. So the label is predicted at the departure.
+// The flights are flights-3m.parquet of the npm package vega-datasets, from the on-time statistics of the US Bureau
+// of Transportation Statistics: date, delay in minutes, distance in miles, origin and destination. `date` is
+// evidently the actual departure, not the plan: of the flights at two and three at night, two thirds are late. So the label is
+// predicted at the departure.
 //
-// The test data are every tenth flight, by a hash of all that is known at the departure. They share their days with the
+// The test data are every tenth flight, by a hash of all columns but the delay. They share their days with the
 // training data: the task is to interpolate (how late is this airport today?), not to predict the days to come.
 //
 // The output is the same on every machine: rows in the order of the package's file, and numbers with 4 decimals.
@@ -25,8 +26,7 @@ Writes DIR/train.csv and DIR/test.csv, about 2.7 and 0.3 million rows. Install t
   ${INSTALL}
   --help   prints this text
 `;
-// A flight is late if it arrives more than this many minutes after its time, as in the statistics of the US Department
-// of Transportation.
+// A flight is late if its delay is more than this.
 const LATE_MINUTES = 15;
 const TEST_EVERY = 10;
 const COLUMNS = ['date', 'delay', 'distance', 'origin', 'destination'];
@@ -84,7 +84,7 @@ async function importPackage(name) {
     return await import(name);
   } catch (error) {
     if (error.code !== 'ERR_MODULE_NOT_FOUND') throw error;
-    throw new Problem(`the package ${name} is not installed, want it in examples/flights/node_modules:\n  ${INSTALL}`);
+    throw new Problem(`package ${name}: got none, want it in examples/flights/node_modules:\n  ${INSTALL}`);
   }
 }
 
@@ -92,7 +92,7 @@ async function importPackage(name) {
 function flightsPath() {
   const path = fileURLToPath(new URL('node_modules/vega-datasets/data/flights-3m.parquet', import.meta.url));
   if (existsSync(path)) return path;
-  throw new Problem(`no file ${path}; install the package vega-datasets:\n  ${INSTALL}`);
+  throw new Problem(`package vega-datasets: got no file ${path}, want one:\n  ${INSTALL}`);
 }
 
 // The flight of a row, with what the columns are made from.

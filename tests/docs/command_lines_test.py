@@ -30,7 +30,8 @@ PROGRAMS = {
     "ballast_worker": "worker/ballast_worker",
 }
 # Other first words of a command line, besides paths in OTHER_FOLDERS.
-OTHER_PROGRAMS = {"bazel", "kubectl", "podman", "docker", "g++", "cd", "cp", "export", "sudo", "source", "python3"}
+OTHER_PROGRAMS = {"bazel", "kubectl", "podman", "docker", "g++", "cd", "cp", "export", "sudo", "source", "python3",
+                  "npm", "node"}
 OTHER_FOLDERS = ("deploy/", "tests/", "bazel-bin/", "examples/", "./")
 
 JOB = """name: "small"
@@ -354,6 +355,7 @@ TABLE = [
     (r"bazel ", none, "needs Bazel itself; //tests/outside:workspace_test builds from outside the tree"),
     (r"g\+\+ ", none, "//tests/outside:installed_test builds the same programs"),
     (r"(kubectl|podman|docker) ", none, "needs a cluster or a container engine"),
+    (r"(npm|node) ", none, "needs a package registry, or packages from it"),
     (r"(cd|cp|export|source) ", none, "changes the reader's shell"),
 ]
 
