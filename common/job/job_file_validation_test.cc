@@ -395,9 +395,9 @@ TEST(ValidateJobTest, TablesAndTheirLayersBelongTogether) {
       "model { tables { name: 't' dim: 8 } layers { embedding { table: 't' } } layers { embedding { table: 't' "
       "} } }",
       "model.layers[4].embedding.table: got \"t\", want a table that no earlier layer has");
-  EXPECT_THAT(ValidateWith("model { tables { name: 't' dim: 8 } tables { name: 't' dim: 8 } layers { embedding { "
-                           "table: 't' } } }")
-                  .message(),
+  EXPECT_THAT(std::string(ValidateWith("model { tables { name: 't' dim: 8 } tables { name: 't' dim: 8 } layers { "
+                                       "embedding { table: 't' } } }")
+                              .message()),
               StartsWith("model.tables[1].name: got \"t\", want a name that no earlier table has"));
   ExpectFault("model { tables { name: 't' } layers { embedding { table: 't' } } }",
               "model.tables[0].dim: got 0, want 1 to 4096");
@@ -407,9 +407,9 @@ TEST(ValidateJobTest, TablesHaveSettingsOfTables) {
   EXPECT_EQ(ValidateWith(WithTable("optimizer { row_wise_adagrad { learning_rate: 0.1 } } policy { async {} } "
                                    "admission { min_uses: 4 sketch: true } eviction { ttl_steps: 9 }")),
             absl::OkStatus());
-  EXPECT_THAT(ValidateWith(WithTable("initializer { he_normal {} }")).message(),
+  EXPECT_THAT(std::string(ValidateWith(WithTable("initializer { he_normal {} }")).message()),
               StartsWith("model.tables[0].initializer"));
-  EXPECT_THAT(ValidateWith(WithTable("optimizer { sgd { learning_rate: -1 } }")).message(),
+  EXPECT_THAT(std::string(ValidateWith(WithTable("optimizer { sgd { learning_rate: -1 } }")).message()),
               StartsWith("model.tables[0].optimizer.sgd.learning_rate: got -1"));
   ExpectFault(WithTable("policy { local_sgd { local_steps: 2 learning_rate: 0.1 } }"),
               "model.tables[0].policy: got local_sgd, want sync, async or bounded");
