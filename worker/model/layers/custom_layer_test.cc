@@ -45,7 +45,8 @@ const CustomLayerType kTwiceAgain("twice", MakePlain);
 std::string Made(const std::string& text) {
   v1::Layer config;
   EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, config.mutable_custom())) << text;
-  const auto layer = MakeLayer({config, "custom1", {1, 1, 4}});
+  const IdInputs no_ids;
+  const auto layer = MakeLayer({config, "custom1", {1, 1, 4}, no_ids});
   return layer.ok() ? (*layer)->Describe() : std::string(layer.status().message());
 }
 
