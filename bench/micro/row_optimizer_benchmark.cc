@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "common/job/kind_names.h"
-#include "server/tables/row_initializer.h"
+#include "common/tables/row_initializer.h"
 #include "server/weights/optimizers/row_optimizer.h"
 
 namespace ballast {

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "server/weights/value_stream.h"
+#include "common/tables/value_stream.h"
 
 namespace ballast {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/tables/row_initializer.h"
+#include "common/tables/row_initializer.h"
 
 #include <algorithm>
 #include <cmath>

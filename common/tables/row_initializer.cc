@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/tables/row_initializer.h"
+#include "common/tables/row_initializer.h"
 
 #include <algorithm>
 #include <bit>
@@ -9,7 +9,7 @@
 #include "absl/base/attributes.h"
 #include "common/job/job_config.h"
 #include "common/simd/instruction_set.h"
-#include "server/weights/value_stream.h"
+#include "common/tables/value_stream.h"
 
 namespace ballast {
 namespace {
