@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/http/http_server.h"
+
+#include <algorithm>
+#include <atomic>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/strand.hpp>
+#include <boost/asio/write.hpp>
+#include <boost/beast/core.hpp>
+#include <boost/beast/http.hpp>
+#include <chrono>
+#include <exception>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <thread>
+
+#include "absl/base/call_once.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "common/text/json_fields.h"
+
+namespace ballast {
+namespace {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = boost::beast::http;
+using boost::system::error_code;
+using tcp = asio::ip::tcp;
+
+std::chrono::nanoseconds Chrono(absl::Duration duration) { return absl::ToChronoNanoseconds(duration); }
+
+std::string Text(boost::beast::string_view text) { return std::string(text.data(), text.size()); }
+
+HttpResponse Failure(int status, absl::string_view message) {
+  return {.status = status,
+          .content_type = "application/json",
+          .body = absl::StrCat(JsonLine({{"error", std::string(message)}}), "\n")};
+}
+
+int HexDigit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+// Returns nullopt for a '%' without two hexadecimal digits.
+std::optional<std::string> PercentDecoded(absl::string_view text) {
+  std::string decoded;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '%') {
+      decoded += text[i];
+      continue;
+    }
+    if (i + 2 >= text.size()) return std::nullopt;
+    const int high = HexDigit(text[i + 1]), low = HexDigit(text[i + 2]);
+    if (high < 0 || low < 0) return std::nullopt;
+    decoded += static_cast<char>(high * 16 + low);
+    i += 2;
+  }
+  return decoded;
+}
+
+using BeastRequest = http::request<http::string_body>;
+
+// Returns nullopt for a target that is no path.
+std::optional<HttpRequest> ToRequest(BeastRequest&& from) {
+  HttpRequest request;
+  request.method = from.method() == http::verb::head ? "GET" : Text(from.method_string());
+  const std::string target = Text(from.target());
+  const size_t question = target.find('?');
+  std::optional<std::string> path = PercentDecoded(absl::string_view(target).substr(0, question));
+  if (!path.has_value() || !absl::StartsWith(*path, "/")) return std::nullopt;
+  request.path = *std::move(path);
+  if (question != target.npos) request.query = target.substr(question + 1);
+  for (const auto& field : from) request.headers.emplace_back(Text(field.name_string()), Text(field.value()));
+  request.body = std::move(from.body());
+  return request;
+}
+
+// Returns the answer to a request that could not be read; nullopt if the connection has ended.
+std::optional<HttpResponse> ErrorResponse(const error_code& error, const HttpServer::Options& options) {
+  if (error == http::error::header_limit) {
+    return Failure(431, absl::StrCat("header: got more than ", options.max_header_bytes, " bytes, want at most that"));
+  }
+  if (error == http::error::body_limit) {
+    return Failure(413, absl::StrCat("body: got more than ", options.max_body_bytes, " bytes, want at most that"));
+  }
+  const bool ended = error == http::error::end_of_stream || error == http::error::partial_message;
+  if (ended || error.category() != make_error_code(http::error::end_of_stream).category()) return std::nullopt;
+  return Failure(400, absl::StrCat("got a request that is not HTTP/1.1: ", error.message()));
+}
+
+// State that all connections share.
+struct Shared {
+  HttpServer::Options options;
+  std::atomic<int> connections{0};
+};
+
+// One connection. Its callbacks own it and run one at a time.
+class Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  Connection(tcp::socket socket, Shared* shared) : stream_(std::move(socket)), shared_(shared) {
+    full_ = shared_->connections.fetch_add(1) >= shared_->options.max_connections;
+  }
+  ~Connection() { shared_->connections.fetch_sub(1); }
+
+  void Begin() {
+    if (full_) return Send(Failure(503, "too many connections; try again"), 11, /*keep=*/false, /*body=*/true);
+    AwaitRequest();
+  }
+
+ private:
+  const HttpServer::Options& options() const { return shared_->options; }
+
+  void AwaitRequest() {
+    parser_.emplace();
+    parser_->header_limit(options().max_header_bytes);
+    parser_->body_limit(options().max_body_bytes);
+    // A pipelined request may have arrived with the last one.
+    if (buffer_.size() > 0) return ReadHeader();
+    stream_.expires_after(Chrono(options().idle_timeout));
+    stream_.async_read_some(buffer_.prepare(kReadBytes),
+                            [self = shared_from_this()](const error_code& error, size_t bytes) {
+                              // Ends the connection by dropping it.
+                              if (error) return;
+                              self->buffer_.commit(bytes);
+                              self->ReadHeader();
+                            });
+  }
+
+  void ReadHeader() {
+    stream_.expires_after(Chrono(options().request_timeout));
+    http::async_read_header(stream_, buffer_, *parser_,
+                            [self = shared_from_this()](const error_code& error, size_t) { self->OnHeader(error); });
+  }
+
+  void OnHeader(const error_code& error) {
+    if (error) return OnBadRequest(error);
+    if (!beast::iequals(parser_->get()[http::field::expect], "100-continue")) return ReadBody();
+    static constexpr absl::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
+    asio::async_write(stream_, asio::buffer(kContinue.data(), kContinue.size()),
+                      [self = shared_from_this()](const error_code& failed, size_t) {
+                        if (!failed) self->ReadBody();
+                      });
+  }
+
+  void ReadBody() {
+    http::async_read(stream_, buffer_, *parser_, [self = shared_from_this()](const error_code& error, size_t) {
+      if (error) return self->OnBadRequest(error);
+      self->Answer();
+    });
+  }
+
+  void OnBadRequest(const error_code& error) {
+    const std::optional<HttpResponse> response = ErrorResponse(error, options());
+    if (response.has_value()) Send(*response, 11, /*keep=*/false, /*body=*/true);
+  }
+
+  void Answer() {
+    BeastRequest got = parser_->release();
+    const unsigned version = got.version();
+    const bool keep = got.keep_alive(), body = got.method() != http::verb::head;
+    const std::optional<HttpRequest> request = ToRequest(std::move(got));
+    // The time that the handler takes is its own.
+    stream_.expires_never();
+    Send(request.has_value() ? options().handler(*request) : Failure(400, "target: want a path, such as /healthz"),
+         version, keep, body);
+  }
+
+  void Send(const HttpResponse& from, unsigned version, bool keep, bool body) {
+    response_.emplace();
+    response_->version(version);
+    response_->result(static_cast<unsigned>(from.status));
+    response_->set(http::field::content_type, from.content_type);
+    response_->set(http::field::cache_control, "no-store");
+    response_->set("X-Content-Type-Options", "nosniff");
+    for (const auto& [name, value] : from.headers) response_->set(name, value);
+    response_->keep_alive(keep);
+    response_->content_length(from.body.size());
+    if (body) response_->body() = from.body;
+    stream_.expires_after(Chrono(options().response_timeout));
+    // Sends the header alone for HEAD, although the header has the length of the body.
+    serializer_.emplace(*response_);
+    http::async_write(stream_, *serializer_, [self = shared_from_this(), keep](const error_code& error, size_t) {
+      if (error) return;
+      if (keep) return self->AwaitRequest();
+      self->Close();
+    });
+  }
+
+  // Ends the connection so that the client can still read the response, which a reset would discard: stops sending,
+  // then reads what the client has still sent, within limits.
+  void Close() {
+    error_code ignored;
+    stream_.socket().shutdown(tcp::socket::shutdown_send, ignored);
+    stream_.expires_after(Chrono(kLinger));
+    Drain(0);
+  }
+
+  void Drain(size_t drained) {
+    if (drained > kMaxDrained) return;
+    buffer_.clear();
+    stream_.async_read_some(buffer_.prepare(kReadBytes),
+                            [self = shared_from_this(), drained](const error_code& error, size_t bytes) {
+                              if (!error) self->Drain(drained + bytes);
+                            });
+  }
+
+  static constexpr size_t kReadBytes = 8192;
+  static constexpr size_t kMaxDrained = size_t{16} << 20;
+  static constexpr absl::Duration kLinger = absl::Seconds(2);
+
+  beast::tcp_stream stream_;
+  Shared* const shared_;
+  bool full_ = false;
+  beast::flat_buffer buffer_;
+  std::optional<http::request_parser<http::string_body>> parser_;
+  // Set while a response is sent.
+  std::optional<http::response<http::string_body>> response_;
+  std::optional<http::response_serializer<http::string_body>> serializer_;
+};
+
+class BeastServer : public HttpServer {
+ public:
+  explicit BeastServer(Options options) : acceptor_(asio::make_strand(context_)), retry_(acceptor_.get_executor()) {
+    shared_.options = std::move(options);
+  }
+  ~BeastServer() override { Stop(); }
+
+  absl::Status Listen() {
+    const std::string& address = shared_.options.address;
+    const size_t colon = address.rfind(':');
+    int port = -1;
+    if (colon == address.npos || colon == 0 || !absl::SimpleAtoi(address.substr(colon + 1), &port) || port < 0 ||
+        port > 65535) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("HTTP address: got \"", address, "\", want HOST:PORT, such as 127.0.0.1:7800"));
+    }
+    std::string host = address.substr(0, colon);
+    if (host.size() > 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
+    error_code error;
+    const auto found = tcp::resolver(context_).resolve(host, absl::StrCat(port), tcp::resolver::passive, error);
+    if (error || found.empty()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("HTTP address: got ", address, ", whose host is unknown: ", error.message()));
+    }
+    const tcp::endpoint endpoint = found.begin()->endpoint();
+    acceptor_.open(endpoint.protocol(), error);
+    if (!error) acceptor_.set_option(tcp::acceptor::reuse_address(true), error);
+    if (!error) acceptor_.bind(endpoint, error);
+    if (!error) acceptor_.listen(asio::socket_base::max_listen_connections, error);
+    const tcp::endpoint bound = error ? tcp::endpoint() : acceptor_.local_endpoint(error);
+    if (error) {
+      return absl::UnknownError(
+          absl::StrCat("HTTP address: got ", address, ", want one that is free: ", error.message()));
+    }
+    address_ = absl::StrCat(address.substr(0, colon), ":", bound.port());
+    return absl::OkStatus();
+  }
+
+  void Run() {
+    Accept();
+    for (int i = 0; i < shared_.options.threads; ++i) threads_.emplace_back([this] { Work(); });
+  }
+
+  const std::string& address() const override { return address_; }
+
+  void Stop() override {
+    absl::call_once(stopped_, [this] {
+      context_.stop();
+      for (std::thread& thread : threads_) thread.join();
+    });
+  }
+
+ private:
+  void Accept() {
+    acceptor_.async_accept(asio::make_strand(context_), [this](const error_code& error, tcp::socket socket) {
+      if (!error) std::make_shared<Connection>(std::move(socket), &shared_)->Begin();
+      if (!error) return Accept();
+      // Without file descriptors, the next attempt would fail at once.
+      retry_.expires_after(kAcceptRetry);
+      retry_.async_wait([this](const error_code& cancelled) {
+        if (!cancelled) Accept();
+      });
+    });
+  }
+
+  // Out of memory in one connection ends that connection, not the program.
+  void Work() {
+    while (!context_.stopped()) {
+      try {
+        context_.run();
+      } catch (const std::exception& failure) {
+        std::cerr << "warning: HTTP connection of " << address_ << " ended: " << failure.what() << std::endl;
+      }
+    }
+  }
+
+  static constexpr std::chrono::milliseconds kAcceptRetry{100};
+
+  // Declared before the context, whose callbacks use it.
+  Shared shared_;
+  asio::io_context context_;
+  tcp::acceptor acceptor_;
+  asio::steady_timer retry_;
+  std::string address_;
+  std::vector<std::thread> threads_;
+  absl::once_flag stopped_;
+};
+
+}  // namespace
+
+absl::string_view HttpRequest::Header(absl::string_view name) const {
+  for (const auto& [key, value] : headers) {
+    if (absl::EqualsIgnoreCase(key, name)) return value;
+  }
+  return "";
+}
+
+absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(Options options) {
+  auto server = std::make_unique<BeastServer>(std::move(options));
+  if (absl::Status status = server->Listen(); !status.ok()) return status;
+  server->Run();
+  return server;
+}
+
+}  // namespace ballast
