@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <memory>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "cli/launch/progress_display.h"
 #include "cli/table/table_command.h"
-#include "cli/table/table_files.h"
 #include "client/watch/row_watcher.h"
+#include "client/watch/table_files.h"
 #include "common/text/number_text.h"
 
 // `ballast table export`.
@@ -23,16 +23,6 @@ absl::StatusOr<v1::Encoding> EncodingOf(const Arguments& arguments) {
   return absl::InvalidArgumentError(absl::StrCat("table export: --encoding: got ", name, ", want fp32 or bf16"));
 }
 
-// Waits as long as ranges come.
-absl::Status AwaitRanges(RowWatcher& watcher) {
-  while (true) {
-    const uint64_t before = watcher.counts().updates;
-    const absl::Status status = watcher.AwaitComplete(kStallTimeout);
-    const bool goes_on = absl::IsDeadlineExceeded(status) && watcher.status().ok();
-    if (!goes_on || watcher.counts().updates == before) return status;
-  }
-}
-
 }  // namespace
 
 CommandResult ExportTable(const TableTarget& target, const Arguments& arguments, std::ostream& out, std::ostream& err) {
@@ -44,24 +34,15 @@ CommandResult ExportTable(const TableTarget& target, const Arguments& arguments,
   if (options.folder.empty()) {
     return Fail(err, absl::InvalidArgumentError("table export: want --out DIR, the folder to write"), kExitBadInput);
   }
-  absl::StatusOr<std::unique_ptr<TableFiles>> files = TableFiles::Make(target.spec, std::move(options));
-  if (!files.ok()) {
-    return Fail(err, files.status(), absl::IsFailedPrecondition(files.status()) ? kExitBadInput : kExitFailure);
+  RowWatcherOptions servers;
+  servers.coordinator = target.address;
+  servers.credentials = target.credentials;
+  servers.job = target.job;
+  const absl::StatusOr<TableFiles::Written> written =
+      WriteTableFiles(std::move(servers), target.spec, std::move(options), kStallTimeout);
+  if (!written.ok()) {
+    return Fail(err, written.status(), absl::IsAlreadyExists(written.status()) ? kExitBadInput : kExitFailure);
   }
-  RowWatcherOptions watch;
-  watch.coordinator = target.address;
-  watch.credentials = target.credentials;
-  watch.job = target.job;
-  watch.tables = {target.spec};
-  watch.encoding = *encoding;
-  watch.once = true;
-  watch.retry_timeout = kStallTimeout;
-  watch.on_update = [&files](const RangeUpdate& update) { (*files)->Add(update); };
-  const absl::StatusOr<std::unique_ptr<RowWatcher>> watcher = RowWatcher::Start(std::move(watch));
-  if (!watcher.ok()) return Fail(err, watcher.status(), kExitFailure);
-  if (absl::Status status = AwaitRanges(**watcher); !status.ok()) return Fail(err, status, kExitFailure);
-  const absl::StatusOr<TableFiles::Written> written = (*files)->Finish();
-  if (!written.ok()) return Fail(err, written.status(), kExitFailure);
   if (arguments.Has("json")) {
     const nlohmann::ordered_json json = {{"table", target.spec.name()},
                                          {"rows", written->rows},

@@ -28,6 +28,14 @@ void RowCopy::Apply(const RangeUpdate& update) {
   }
 }
 
+void RowCopy::Set(uint64_t id, absl::Span<const float> values) {
+  Range& range = ranges_[RangeOf(RowHash(id, table_id_), range_bits_)];
+  absl::MutexLock lock(&range.mutex);
+  std::unique_ptr<float[]>& row = range.rows[id];
+  if (row == nullptr) row = std::make_unique_for_overwrite<float[]>(dim_);
+  std::copy_n(values.data(), dim_, row.get());
+}
+
 bool RowCopy::Find(uint64_t id, absl::Span<float> values) const {
   const Range& range = ranges_[RangeOf(RowHash(id, table_id_), range_bits_)];
   absl::ReaderMutexLock lock(&range.mutex);

@@ -28,6 +28,9 @@ class RowCopy {
   // The update is of this table.
   void Apply(const RangeUpdate& update);
 
+  // Adds or replaces a row, of dim() values.
+  void Set(uint64_t id, absl::Span<const float> values);
+
   // Copies a row's values, of which there is space for dim(). False if the row does not exist; `values` then stays.
   bool Find(uint64_t id, absl::Span<float> values) const;
 

@@ -27,6 +27,10 @@ class RunFolder {
   std::string metrics() const { return path_ + "/metrics.jsonl"; }
   std::string summary() const { return path_ + "/summary.json"; }
   std::string model() const { return path_ + "/model.safetensors"; }
+  // Describes the model from the beginning of the run: see ModelDescription.
+  std::string description() const { return path_ + "/model.json"; }
+  // One folder for each table of the model: see client/watch/table_files.h.
+  std::string tables() const { return path_ + "/tables"; }
   std::string report() const { return path_ + "/report.html"; }
   // The resolved job, as a job file.
   std::string job() const { return path_ + "/job.textproto"; }

@@ -74,6 +74,7 @@ absl::StatusOr<std::string> EncodeHeader(absl::Span<const EncodedTensorView> ten
 
 struct Entry {
   std::string name;
+  std::string dtype;
   std::vector<int64_t> shape;
   uint64_t begin = 0;
   uint64_t end = 0;
@@ -91,13 +92,21 @@ absl::StatusOr<std::vector<uint64_t>> Counts(const Json& object, const char* key
   return counts;
 }
 
-absl::StatusOr<Entry> DecodeEntry(const std::string& name, const Json& object) {
+// Returns the size of an element of the type; UNIMPLEMENTED for one that is not read.
+absl::StatusOr<uint64_t> ElementBytes(const std::string& dtype, bool only_floats) {
+  if (dtype == "F32") return 4;
+  if (dtype == "BF16" && !only_floats) return 2;
+  if (dtype == "I64" && !only_floats) return 8;
+  return absl::UnimplementedError(
+      absl::StrCat("dtype is ", dtype, ", want ", only_floats ? "F32" : "F32, BF16 or I64"));
+}
+
+absl::StatusOr<Entry> DecodeEntry(const std::string& name, const Json& object, bool only_floats) {
   if (!object.is_object()) return absl::InvalidArgumentError("want an object");
   const absl::StatusOr<std::string> dtype = StringField(object, "dtype");
   if (!dtype.ok()) return dtype.status();
-  if (*dtype != "F32") {
-    return absl::UnimplementedError(absl::StrCat("dtype is ", *dtype, ", want F32"));
-  }
+  const absl::StatusOr<uint64_t> element_bytes = ElementBytes(*dtype, only_floats);
+  if (!element_bytes.ok()) return element_bytes.status();
   const absl::StatusOr<std::vector<uint64_t>> shape = Counts(object, "shape");
   if (!shape.ok()) return shape.status();
   const absl::StatusOr<std::vector<uint64_t>> offsets = Counts(object, "data_offsets");
@@ -105,10 +114,10 @@ absl::StatusOr<Entry> DecodeEntry(const std::string& name, const Json& object) {
   if (offsets->size() != 2 || (*offsets)[0] > (*offsets)[1]) {
     return absl::InvalidArgumentError("\"data_offsets\": want [begin, end]");
   }
-  Entry entry = {.name = name, .shape = {}, .begin = (*offsets)[0], .end = (*offsets)[1]};
+  Entry entry = {.name = name, .dtype = *dtype, .shape = {}, .begin = (*offsets)[0], .end = (*offsets)[1]};
   // A dimension above int64's range becomes negative here, which BytesOf refuses.
   entry.shape.assign(shape->begin(), shape->end());
-  if (BytesOf(entry.shape) != entry.end - entry.begin) {
+  if (BytesOf(entry.shape, *element_bytes) != entry.end - entry.begin) {
     return absl::InvalidArgumentError(
         absl::StrCat(entry.end - entry.begin, " bytes, want shape [", absl::StrJoin(*shape, ", "), "]"));
   }
@@ -148,16 +157,17 @@ absl::Status InContext(const absl::Status& status, absl::string_view context) {
   return absl::Status(status.code(), absl::StrCat(context, ": ", status.message()));
 }
 
-absl::StatusOr<std::vector<Entry>> DecodeEntries(const Json& header, Safetensors& result) {
+absl::StatusOr<std::vector<Entry>> DecodeEntries(const Json& header, bool only_floats,
+                                                 std::map<std::string, std::string>& metadata) {
   std::vector<Entry> entries;
   for (const auto& [name, object] : header.items()) {
     if (name == kMetadata) {
-      if (absl::Status status = DecodeMetadata(object, result.metadata); !status.ok()) {
+      if (absl::Status status = DecodeMetadata(object, metadata); !status.ok()) {
         return InContext(status, kMetadata);
       }
       continue;
     }
-    absl::StatusOr<Entry> entry = DecodeEntry(name, object);
+    absl::StatusOr<Entry> entry = DecodeEntry(name, object, only_floats);
     if (!entry.ok()) return InContext(entry.status(), absl::StrCat("tensor \"", name, "\""));
     entries.push_back(*std::move(entry));
   }
@@ -166,7 +176,15 @@ absl::StatusOr<std::vector<Entry>> DecodeEntries(const Json& header, Safetensors
   return entries;
 }
 
-absl::StatusOr<Safetensors> Decode(absl::string_view file) {
+// A file whose tensors cover it.
+struct DecodedFile {
+  std::map<std::string, std::string> metadata;
+  // In the order of their values.
+  std::vector<Entry> entries;
+  absl::string_view values;
+};
+
+absl::StatusOr<DecodedFile> Decode(absl::string_view file, bool only_floats) {
   uint64_t length = 0;
   if (file.size() < kLengthBytes) {
     return absl::InvalidArgumentError(absl::StrCat("has ", file.size(), " bytes, want at least 8"));
@@ -181,8 +199,8 @@ absl::StatusOr<Safetensors> Decode(absl::string_view file) {
   const absl::StatusOr<Json> header = ParseHeader(file.substr(0, length));
   if (!header.ok()) return header.status();
   file.remove_prefix(length);
-  Safetensors result;
-  absl::StatusOr<std::vector<Entry>> entries = DecodeEntries(*header, result);
+  DecodedFile result{.values = file};
+  absl::StatusOr<std::vector<Entry>> entries = DecodeEntries(*header, only_floats, result.metadata);
   if (!entries.ok()) return entries.status();
   uint64_t offset = 0;
   for (const Entry& entry : *entries) {
@@ -191,17 +209,12 @@ absl::StatusOr<Safetensors> Decode(absl::string_view file) {
                                                      entry.end, " of ", file.size(), ", want it to begin at ", offset,
                                                      " and to fit"));
     }
-    LoadedTensor tensor = {.name = entry.name, .shape = entry.shape, .values = {}};
-    tensor.values.resize((entry.end - entry.begin) / sizeof(float));
-    if (!tensor.values.empty()) {
-      std::memcpy(tensor.values.data(), file.data() + entry.begin, entry.end - entry.begin);
-    }
-    result.tensors.push_back(std::move(tensor));
     offset = entry.end;
   }
   if (offset != file.size()) {
     return absl::InvalidArgumentError(absl::StrCat("holds ", file.size(), " bytes of values, want ", offset));
   }
+  result.entries = *std::move(entries);
   return result;
 }
 
@@ -232,9 +245,29 @@ absl::Status WriteEncodedTensors(const std::string& path, absl::Span<const Encod
 absl::StatusOr<Safetensors> ReadSafetensors(const std::string& path) {
   const absl::StatusOr<std::string> file = ReadFile(path);
   if (!file.ok()) return file.status();
-  absl::StatusOr<Safetensors> result = Decode(*file);
-  if (!result.ok()) return InContext(result.status(), path);
+  absl::StatusOr<DecodedFile> decoded = Decode(*file, /*only_floats=*/true);
+  if (!decoded.ok()) return InContext(decoded.status(), path);
+  Safetensors result{.metadata = std::move(decoded->metadata)};
+  for (Entry& entry : decoded->entries) {
+    LoadedTensor& tensor = result.tensors.emplace_back();
+    tensor.name = std::move(entry.name);
+    tensor.shape = std::move(entry.shape);
+    tensor.values.resize((entry.end - entry.begin) / sizeof(float));
+    if (tensor.values.empty()) continue;
+    std::memcpy(tensor.values.data(), decoded->values.data() + entry.begin, entry.end - entry.begin);
+  }
   return result;
+}
+
+absl::StatusOr<std::vector<LoadedEncodedTensor>> DecodeEncodedTensors(absl::string_view file) {
+  absl::StatusOr<DecodedFile> decoded = Decode(file, /*only_floats=*/false);
+  if (!decoded.ok()) return decoded.status();
+  std::vector<LoadedEncodedTensor> tensors;
+  for (Entry& entry : decoded->entries) {
+    tensors.push_back({std::move(entry.name), std::move(entry.dtype), std::move(entry.shape),
+                       std::string(decoded->values.substr(entry.begin, entry.end - entry.begin))});
+  }
+  return tensors;
 }
 
 }  // namespace ballast

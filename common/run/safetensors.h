@@ -12,7 +12,7 @@
 #include "absl/types/span.h"
 
 // The safetensors format (https://github.com/huggingface/safetensors): the header's length in 8 bytes,
-// a JSON header padded with spaces, then the values, row-major, little-endian. Only float32 is read.
+// a JSON header padded with spaces, then the values, row-major, little-endian.
 namespace ballast {
 
 // A tensor to write; the caller owns the values.
@@ -41,6 +41,16 @@ struct LoadedTensor {
   std::vector<float> values;
 };
 
+// A tensor of any element type read from a file.
+struct LoadedEncodedTensor {
+  std::string name;
+  // "F32", "BF16" or "I64".
+  std::string dtype;
+  std::vector<int64_t> shape;
+  // Little-endian.
+  std::string values;
+};
+
 // Contents of a file; tensors are in the order of their values.
 struct Safetensors {
   std::vector<LoadedTensor> tensors;
@@ -59,5 +69,8 @@ absl::Status WriteEncodedTensors(const std::string& path, absl::Span<const Encod
 // Trusts nothing in the file: INVALID_ARGUMENT names the violation, UNIMPLEMENTED an element type that is not
 // float32. Never allocates more than a few times the file's size.
 absl::StatusOr<Safetensors> ReadSafetensors(const std::string& path);
+
+// The same for the contents of a file with elements of the types F32, BF16 and I64. Ignores the metadata.
+absl::StatusOr<std::vector<LoadedEncodedTensor>> DecodeEncodedTensors(absl::string_view file);
 
 }  // namespace ballast

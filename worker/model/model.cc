@@ -242,18 +242,6 @@ absl::StatusOr<BatchResult> Model::Evaluate(const BatchView& batch, absl::Span<f
   return result;
 }
 
-absl::Status Model::Predict(absl::Span<const float> features, absl::Span<float> outputs) {
-  if (chain_.features == 0) return absl::InvalidArgumentError("the model predicts from ids, got features alone");
-  const int64_t examples = features.size() / chain_.features;
-  if (outputs.size() != static_cast<size_t>(examples * this->outputs())) {
-    return absl::InvalidArgumentError(absl::StrCat("prediction of ", examples, " examples: got memory for ",
-                                                   outputs.size(), " outputs, want ", examples * this->outputs()));
-  }
-  // The loss is computed, too, but its result is not read; every loss accepts the label 0.
-  const std::vector<float> labels(examples);
-  return Evaluate({.features = features, .labels = labels, .examples = examples}, outputs).status();
-}
-
 absl::Status Model::CheckBatch(const BatchView& batch) const {
   if (batch.examples < 0 || batch.examples > options_.max_batch) {
     return absl::InvalidArgumentError(

@@ -81,9 +81,6 @@ class Model : public TrainableModel {
   absl::StatusOr<double> LossSum() override;
   using TrainableModel::Evaluate;
   absl::StatusOr<BatchResult> Evaluate(const BatchView& batch, absl::Span<float> outputs) override;
-  // Computes the outputs, [examples, outputs()], of a model without tables from features, [examples, features], without
-  // dropout. INVALID_ARGUMENT for spans of the wrong size or too many examples.
-  absl::Status Predict(absl::Span<const float> features, absl::Span<float> outputs);
 
  private:
   // A statistic in the memory of a layer.

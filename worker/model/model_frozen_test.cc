@@ -91,23 +91,32 @@ TEST_F(FrozenModelTest, RefusesToFreezeEverythingOrWhatIsNotThere) {
             absl::InvalidArgumentError("freeze: got \"dense9\", want the name of a layer"));
 }
 
-class PredictTest : public ModelFixture {};
+class OutputsTest : public ModelFixture {
+ protected:
+  // Evaluates examples with the label 0.
+  static absl::Status Outputs(Model& model, const std::vector<float>& features, int64_t examples,
+                              absl::Span<float> outputs) {
+    const std::vector<float> labels(examples);
+    return model.Evaluate({.features = features, .labels = labels, .examples = examples}, outputs).status();
+  }
+};
 
-TEST_F(PredictTest, GivesTheOutputsOfTheLastLayer) {
+TEST_F(OutputsTest, GivesTheOutputsOfTheLastLayer) {
   const auto model = Create("layers { dense { units: 2 } } loss { softmax_cross_entropy {} }", 2);
   ASSERT_TRUE(model.ok()) << model.status();
   ASSERT_TRUE((*model)->SetParameter(0, {1, 2, 3, 4}).ok());
   ASSERT_TRUE((*model)->SetParameter(1, {10, 20}).ok());
   EXPECT_EQ((*model)->outputs(), 2);
   std::vector<float> outputs(4);
-  ASSERT_TRUE((*model)->Predict({1, 0, 1, 1}, absl::MakeSpan(outputs)).ok());
+  ASSERT_TRUE(Outputs(**model, {1, 0, 1, 1}, 2, absl::MakeSpan(outputs)).ok());
   EXPECT_THAT(outputs, ElementsAre(11, 23, 13, 27));
-  EXPECT_EQ((*model)->Predict({1, 0}, absl::MakeSpan(outputs)).message(),
-            "prediction of 1 examples: got memory for 4 outputs, want 2");
-  EXPECT_EQ((*model)->Predict({1, 0, 1}, absl::MakeSpan(outputs).first(2)).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Outputs(**model, {1, 0}, 1, absl::MakeSpan(outputs)).message(),
+            "evaluation of 1 examples: got memory for 4 outputs, want 2");
+  EXPECT_EQ(Outputs(**model, {1, 0, 1}, 1, absl::MakeSpan(outputs).first(2)).code(),
+            absl::StatusCode::kInvalidArgument);
 }
 
-TEST_F(PredictTest, UsesTheStatisticsThatWereSetAndNoDropout) {
+TEST_F(OutputsTest, UsesTheStatisticsThatWereSetAndNoDropout) {
   const auto model = Create(
       "layers { batch_norm { epsilon: 1 } } layers { dropout { rate: 0.9 } } layers { dense { units: 1 no_bias: true } "
       "} "
@@ -119,7 +128,7 @@ TEST_F(PredictTest, UsesTheStatisticsThatWereSetAndNoDropout) {
   ASSERT_TRUE((*model)->SetStatistic("batch_norm1/running_mean", {1, 2}).ok());
   ASSERT_TRUE((*model)->SetStatistic("batch_norm1/running_variance", {3, 8}).ok());
   std::vector<float> outputs(1);
-  ASSERT_TRUE((*model)->Predict({5, 8}, absl::MakeSpan(outputs)).ok());
+  ASSERT_TRUE(Outputs(**model, {5, 8}, 1, absl::MakeSpan(outputs)).ok());
   EXPECT_THAT(outputs, Pointwise(FloatNear(1e-5), {2 + 10 * 2}));
   EXPECT_EQ((*model)->SetStatistic("batch_norm1/running_mean", {1}).message(),
             "statistic \"batch_norm1/running_mean\": got 1 elements, want 2");

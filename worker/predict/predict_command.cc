@@ -48,7 +48,8 @@ std::vector<FlagSpec> Flags(bool predicts) {
       {"data", "FILE", "File of examples; for IDX the images. Required."},
       {"labels", "FILE", predicts ? "IDX: file of labels; not needed." : "IDX: file of labels. Required for IDX."},
       {"format", "FORMAT",
-       "Format of the data: csv, idx or libsvm, or with its fields as in a job file: \"csv { header: true }\" "
+       "Format of the data: csv, idx, libsvm, criteo or libffm, or with its fields as in a job file: \"csv { header: "
+       "true }\" "
        "(default: the format of the training data)."},
       {"device", "auto|cpu|cuda", "Compute device (default: auto, a GPU if there is one)."},
       {"threads", "N", "Compute threads on the CPU (default: all cores)."},
@@ -138,6 +139,7 @@ absl::Status WritePredictions(SavedModel& saved, const Dataset& data, const Pred
   const bool logit = saved.model->predicts_probability();
   std::vector<uint64_t> indices;
   std::vector<float> features, labels, predicted;
+  IdBags ids;
   std::string text = format.header();
   for (uint64_t begin = 0; begin < data.size(); begin += indices.size()) {
     indices.resize(std::min<uint64_t>(saved.max_batch, data.size() - begin));
@@ -145,8 +147,8 @@ absl::Status WritePredictions(SavedModel& saved, const Dataset& data, const Pred
     features.resize(indices.size() * data.features());
     labels.resize(indices.size());
     predicted.resize(indices.size() * outputs);
-    absl::Status status = data.Read(indices, absl::MakeSpan(features), absl::MakeSpan(labels));
-    if (status.ok()) status = saved.model->Predict(features, absl::MakeSpan(predicted));
+    absl::Status status = data.Read(indices, absl::MakeSpan(features), absl::MakeSpan(labels), &ids);
+    if (status.ok()) status = saved.Predict(features, ids, absl::MakeSpan(predicted));
     if (!status.ok()) return status;
     for (size_t i = 0; i < indices.size(); ++i) {
       // A logit x of label 1 is a softmax over 0 and x.
@@ -178,7 +180,7 @@ int Predict(const Request& request, SavedModel& saved, const Dataset& data, cons
 int Evaluate(const Request& request, SavedModel& saved, const Dataset& data, const Streams& streams) {
   if (absl::Status status = CheckLabels(data, *saved.model); !status.ok()) return Fail(streams, status, 2);
   const absl::StatusOr<v1::Evaluation> result =
-      Evaluator(&data, saved.model.get(), /*rows=*/nullptr, saved.max_batch).Evaluate(0);
+      Evaluator(&data, saved.model.get(), saved.rows.get(), saved.max_batch).Evaluate(0);
   if (!result.ok()) return Fail(streams, result.status(), 1);
   if (request.json) {
     nlohmann::ordered_json json = {{"loss", result->loss()}};

@@ -197,13 +197,18 @@ TEST_F(PredictCommandTest, ALogitGivesTheProbabilitiesOfItsTwoClasses) {
   EXPECT_THAT(err_, HasSubstr("a.csv:1: label is 2, want 0 or 1"));
 }
 
-TEST_F(PredictCommandTest, AModelWithTablesIsRefused) {
-  const std::string model = WriteRegression(Description(
+TEST_F(PredictCommandTest, AModelWhoseTablesAreMissingIsRefused) {
+  v1::Job job;
+  *job.mutable_model() = ParseModel(
       "tables { name: 't' dim: 4 } layers { embedding { table: 't' } } layers { dense { units: 1 } } loss { "
-      "sigmoid_cross_entropy {} }",
-      kCsv));
-  EXPECT_EQ(Run("predict", {model, "--data", Write("a.csv", "0,0,0\n")}), 2);
-  EXPECT_THAT(err_, HasSubstr("the model has 1 tables, whose rows are not in this file; want a model without tables"));
+      "sigmoid_cross_entropy {} }");
+  ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(kCsv, job.mutable_data()));
+  const std::vector<float> weight = {1, 2, 3, 4}, bias = {1};
+  ASSERT_TRUE(WriteSafetensors(Path("m"), {{"dense1/weight", {1, 4}, weight}, {"dense1/bias", {1}, bias}},
+                               ToMetadata(DescribeModel(job, 0, "", {"user"}), 5))
+                  .ok());
+  EXPECT_EQ(Run("predict", {Path("m"), "--data", Write("a.csv", "0,0,0\n")}), 2);
+  EXPECT_THAT(err_, HasSubstr("the model has table \"t\", whose rows are missing: "));
 }
 
 TEST_F(PredictCommandTest, ImagesAreEvaluatedWithTheirLabels) {

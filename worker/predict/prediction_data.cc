@@ -61,34 +61,9 @@ absl::Status CheckFormat(const v1::DataSource& format, const v1::DataSource& tra
   return absl::InvalidArgumentError(absl::StrCat("flag --format: ", absl::StripPrefix(status.message(), "data.test.")));
 }
 
-// Returns the schema of the training data, if it was a table.
-absl::StatusOr<std::optional<TableSchema>> TrainedSchema(const ModelDescription& description) {
-  if (description.table.empty()) return std::nullopt;
-  absl::StatusOr<TableSchema> schema = TableSchema::FromJson(description.table);
-  if (schema.ok()) return *std::move(schema);
-  return absl::InvalidArgumentError(absl::StrCat("metadata \"table\": ", schema.status().message()));
-}
-
-// Returns the schema of a table whose columns are the model's features and a label.
-absl::StatusOr<TableSchema> PlainSchema(const ModelDescription& description, int64_t label_column) {
-  const int64_t columns = description.features + 1;
-  if (label_column < -columns || label_column >= columns) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("flag --format: csv.label_column: got ", label_column, ", want ", -columns, " to ", columns - 1));
-  }
-  const v1::Normalization& normalization = description.normalization;
-  TableColumn number;
-  number.mean = normalization.mean();
-  if (normalization.has_stddev()) number.stddev = normalization.stddev();
-  TableSchema schema;
-  schema.columns.assign(columns, number);
-  schema.columns[label_column < 0 ? columns + label_column : label_column].kind = TableColumn::Kind::kLabel;
-  return schema;
-}
-
 absl::StatusOr<v1::DataSource> SourceOf(const PredictionData& data, const ModelDescription& description) {
   absl::StatusOr<v1::DataSource> source =
-      data.format.empty() ? absl::StatusOr<v1::DataSource>(description.source) : ParseFormat(data.format);
+      data.format.empty() ? absl::StatusOr<v1::DataSource>(TextFormat(description.source)) : ParseFormat(data.format);
   if (!source.ok()) return source;
   if (absl::Status status = CheckFormat(*source, description.source); !status.ok()) return status;
   if (FormatName(*source).empty()) {
@@ -111,6 +86,34 @@ absl::StatusOr<v1::DataSource> SourceOf(const PredictionData& data, const ModelD
 
 }  // namespace
 
+v1::DataSource TextFormat(v1::DataSource source) {
+  if (source.has_planted_clicks()) source.mutable_criteo();
+  return source;
+}
+
+absl::StatusOr<std::optional<TableSchema>> TrainedSchema(const ModelDescription& description) {
+  if (description.table.empty()) return std::nullopt;
+  absl::StatusOr<TableSchema> schema = TableSchema::FromJson(description.table);
+  if (schema.ok()) return *std::move(schema);
+  return absl::InvalidArgumentError(absl::StrCat("metadata \"table\": ", schema.status().message()));
+}
+
+absl::StatusOr<TableSchema> PlainSchema(const ModelDescription& description, int64_t label_column) {
+  const int64_t columns = description.features + 1;
+  if (label_column < -columns || label_column >= columns) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("csv.label_column: got ", label_column, ", want ", -columns, " to ", columns - 1));
+  }
+  const v1::Normalization& normalization = description.normalization;
+  TableColumn number;
+  number.mean = normalization.mean();
+  if (normalization.has_stddev()) number.stddev = normalization.stddev();
+  TableSchema schema;
+  schema.columns.assign(columns, number);
+  schema.columns[label_column < 0 ? columns + label_column : label_column].kind = TableColumn::Kind::kLabel;
+  return schema;
+}
+
 absl::StatusOr<std::unique_ptr<Dataset>> OpenPredictionData(const PredictionData& data,
                                                             const ModelDescription& description) {
   const absl::StatusOr<v1::DataSource> source = SourceOf(data, description);
@@ -123,13 +126,19 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenPredictionData(const PredictionData
   }
   if (source->has_csv() && !schema->has_value()) {
     absl::StatusOr<TableSchema> plain = PlainSchema(description, source->csv().label_column());
-    if (!plain.ok()) return plain.status();
+    if (!plain.ok()) return absl::InvalidArgumentError(absl::StrCat("flag --format: ", plain.status().message()));
     *schema = *std::move(plain);
   }
   DatasetOptions options{.normalization = description.normalization, .labels_optional = !data.needs_labels};
   if (source->has_csv()) options.schema = &**schema;
   absl::StatusOr<std::unique_ptr<Dataset>> dataset = OpenDataset(*source, options);
-  if (!dataset.ok() || static_cast<int64_t>((*dataset)->features()) == description.features) return dataset;
+  if (!dataset.ok()) return dataset;
+  if (const absl::Span<const std::string> fields = (*dataset)->id_fields(); fields != description.id_fields) {
+    return absl::InvalidArgumentError(absl::StrCat(data.path, ": has the fields of ids ", absl::StrJoin(fields, ", "),
+                                                   ", want ", absl::StrJoin(description.id_fields, ", "),
+                                                   " as in the model's training data"));
+  }
+  if (static_cast<int64_t>((*dataset)->features()) == description.features) return dataset;
   return absl::InvalidArgumentError(absl::StrCat(data.path, ": has ", (*dataset)->features(), " features, want ",
                                                  description.features, " as in the model's training data"));
 }

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "common/run/model_description.h"
 #include "worker/data/datasets/dataset.h"
+#include "worker/data/datasets/table_schema.h"
 
 namespace ballast {
 
@@ -26,6 +28,15 @@ struct PredictionData {
 // they do not fit the model.
 absl::StatusOr<std::unique_ptr<Dataset>> OpenPredictionData(const PredictionData& data,
                                                             const ModelDescription& description);
+
+// Returns the format in which files have examples like a source's: planted clicks are written in Criteo's format.
+v1::DataSource TextFormat(v1::DataSource source);
+
+// Returns the schema of the training data, if it was a table.
+absl::StatusOr<std::optional<TableSchema>> TrainedSchema(const ModelDescription& description);
+
+// Returns the schema of a table whose columns are the model's features and a label.
+absl::StatusOr<TableSchema> PlainSchema(const ModelDescription& description, int64_t label_column);
 
 // Returns the names of `outputs` classes: the texts of the training labels, or their numbers.
 absl::StatusOr<std::vector<std::string>> ClassNames(const ModelDescription& description, int64_t outputs);

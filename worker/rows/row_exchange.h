@@ -16,6 +16,7 @@
 #include "common/trace/timeline_recorder.h"
 #include "worker/data/row_indexer.h"
 #include "worker/model/trainable_model.h"
+#include "worker/rows/row_source.h"
 
 namespace ballast {
 
@@ -39,7 +40,7 @@ struct RowStats {
 // pulled while the current one is computed, and gradients are pushed while the next one is. A batch's rows are in one
 // of three slots from their pull to the end of their push, so two pushes and a pull can be in flight. Knows nothing of
 // dense parameters. Thread safety: none; the training loop's thread calls it.
-class RowExchange {
+class RowExchange : public RowSource {
  public:
   struct Options {
     // Id of the first table; see TableSpecs.
@@ -64,7 +65,8 @@ class RowExchange {
   absl::StatusOr<absl::Span<const RowsView>> Fetch(uint64_t batch, uint64_t step, absl::Span<const BatchRows> rows);
   // Pulls rows for an evaluation, which under policy sync have the updates of the steps before `step`; forgets what
   // Prefetch has begun. The result is valid until the next Fetch.
-  absl::StatusOr<absl::Span<const RowsView>> FetchForEvaluation(uint64_t step, absl::Span<const BatchRows> rows);
+  absl::StatusOr<absl::Span<const RowsView>> FetchForEvaluation(uint64_t step,
+                                                                absl::Span<const BatchRows> rows) override;
 
   // Begins to push the gradients of the current batch, which the model has just computed.
   absl::Status Push(uint64_t step, uint32_t examples, bool last_of_step, std::optional<double> schedule_position);

@@ -126,6 +126,7 @@ absl::StatusOr<RunRecorder> RunRecorder::Create(Options options) {
   if (!written.ok() || !google::protobuf::util::MessageDifferencer::Equals(*written, job)) {
     if (absl::Status status = SaveJob(folder->job(), job, ""); !status.ok()) return status;
   }
+  if (absl::Status status = WriteDescription(folder->description(), options.description); !status.ok()) return status;
   RunRecorder recorder(std::move(options), *std::move(folder), *std::move(metrics));
   recorder.FindBest();
   return recorder;

@@ -19,7 +19,7 @@ std::vector<std::vector<size_t>> FieldsOfTables(const TrainableModel& model) {
   return fields;
 }
 
-Evaluator::Evaluator(const Dataset* dataset, TrainableModel* model, RowExchange* rows, int64_t batch_size)
+Evaluator::Evaluator(const Dataset* dataset, TrainableModel* model, RowSource* rows, int64_t batch_size)
     : dataset_(dataset),
       model_(model),
       rows_(rows),

@@ -19,6 +19,7 @@
 #include "worker/data/row_indexer.h"
 #include "worker/model/trainable_model.h"
 #include "worker/rows/row_exchange.h"
+#include "worker/rows/row_source.h"
 #include "worker/training/parameter_exchange.h"
 #include "worker/training/run_recorder.h"
 
@@ -28,7 +29,7 @@ namespace ballast {
 class Evaluator {
  public:
   // All must outlive this; the model takes batches of `batch_size`. `rows` is null for a model without tables.
-  Evaluator(const Dataset* dataset, TrainableModel* model, RowExchange* rows, int64_t batch_size);
+  Evaluator(const Dataset* dataset, TrainableModel* model, RowSource* rows, int64_t batch_size);
 
   // Sets the mean loss; the accuracy if the model classifies; AUC and calibration if it predicts a probability, and the
   // best AUC possible if the data set knows it. Rows are those of FetchForEvaluation at `step`.
@@ -40,7 +41,7 @@ class Evaluator {
 
   const Dataset* const dataset_;
   TrainableModel* const model_;
-  RowExchange* const rows_;
+  RowSource* const rows_;
   const int64_t batch_size_;
   // Found by the first evaluation.
   std::optional<std::optional<double>> bayes_auc_;

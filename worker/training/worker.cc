@@ -18,6 +18,7 @@
 #include "common/trace/trace_file.h"
 #include "worker/data/batch_stream.h"
 #include "worker/rows/row_exchange.h"
+#include "worker/rows/table_saver.h"
 #include "worker/rows/table_specs.h"
 #include "worker/training/parameter_exchange.h"
 #include "worker/training/training_loop.h"
@@ -200,7 +201,8 @@ absl::Status Worker::Connect() {
   absl::Status status =
       (*client)->Declare(ParameterExchange::Specs(*resources_->model, options_.job, optimizer, provided));
   if (status.ok() && options_.job.model().tables_size() > 0) {
-    status = (*client)->DeclareTables(TableSpecs(options_.job, FirstTableId(), updates));
+    tables_ = TableSpecs(options_.job, FirstTableId(), updates);
+    status = (*client)->DeclareTables(tables_);
   }
   if (status.ok() && joined_.member().rank() == 0 && resources_->initial.has_value())
     status = SetInitialValues(**client);
@@ -252,7 +254,11 @@ absl::Status Worker::Finish(const v1::JobProgress& progress, bool interrupted) {
       totals.gpu_peak_bytes.push_back(each.device->PeakBytes());
     }
   }
-  return recorder_->Finish(*resources_->model, progress, totals, interrupted);
+  if (absl::Status status = recorder_->Finish(*resources_->model, progress, totals, interrupted); !status.ok()) {
+    return status;
+  }
+  return SaveTables({options_.coordinator, options_.credentials, options_.job.name(), recorder_->folder().tables()},
+                    tables_);
 }
 
 absl::Status Worker::Train() {
@@ -276,10 +282,11 @@ absl::Status Worker::Train() {
   const bool resumes = joined_.has_resumed_batches();
   const bool returns = joined_.member().incarnation() > 1 && !resumes;
   if (rank == 0 && !recorder_.has_value()) {
-    absl::StatusOr<RunRecorder> recorder = RunRecorder::Create(
-        {options_.run_dir, job, options_.job_folder, joined_.servers(), joined_.workers(),
-         resources_->devices.Describe(), memory, returns || resumes || options_.continues_run,
-         DescribeModel(job, resources_->train->features(), table == nullptr ? "" : table->ToJson())});
+    absl::StatusOr<RunRecorder> recorder =
+        RunRecorder::Create({options_.run_dir, job, options_.job_folder, joined_.servers(), joined_.workers(),
+                             resources_->devices.Describe(), memory, returns || resumes || options_.continues_run,
+                             DescribeModel(job, resources_->train->features(), table == nullptr ? "" : table->ToJson(),
+                                           resources_->train->id_fields())});
     if (!recorder.ok()) return recorder.status();
     recorder_ = *std::move(recorder);
   }

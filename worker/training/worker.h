@@ -104,6 +104,8 @@ class Worker {
   // True if this process has joined before and lost that membership.
   bool returns_ = false;
   v1::JoinResponse joined_;
+  // Set by Connect.
+  std::vector<v1::TableSpec> tables_;
   std::optional<RunRecorder> recorder_;
   // Guards the pointers, because other threads shut both objects down when the job fails or is interrupted.
   absl::Mutex mutex_;

@@ -180,7 +180,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenCriteo(const v1::DataSource& source
     }
     return true;
   };
-  absl::StatusOr<TextRows> rows = TextRows::Open(path, check);
+  absl::StatusOr<TextRows> rows = OpenRows(path, options, check);
   if (!rows.ok()) return rows.status();
   const auto where = [&](uint64_t line) { return absl::StrCat(path, ":", line); };
   return std::make_unique<CriteoDataset>(*std::move(rows), options.labels_optional, Normalizer(options.normalization),

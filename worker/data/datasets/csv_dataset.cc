@@ -179,8 +179,8 @@ absl::Status CheckDescription(const TableSchema& schema) {
 absl::StatusOr<std::unique_ptr<Dataset>> OpenCsv(const v1::DataSource& source, const DatasetOptions& options) {
   const std::string path = DataPath(options.base_folder, source.csv().path());
   TableCheck check(source.csv(), options, path);
-  absl::StatusOr<TextRows> rows = TextRows::Open(
-      path, [&](absl::string_view row, uint64_t line) { return check.Check(row, line); },
+  absl::StatusOr<TextRows> rows = OpenRows(
+      path, options, [&](absl::string_view row, uint64_t line) { return check.Check(row, line); },
       [delimiter = check.delimiter()](absl::string_view text) { return CsvRowEnd(text, delimiter); });
   if (!rows.ok()) return rows.status();
   absl::Status status = check.Finish(*rows);

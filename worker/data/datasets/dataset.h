@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "ballast/v1/job.pb.h"
 #include "worker/data/datasets/table_schema.h"
@@ -90,6 +91,9 @@ struct DatasetOptions {
   // With a schema, the label column may be absent, or a label missing or unknown. IDX may have no file of labels, and
   // rows of LIBSVM, LIBFFM and Criteo's format no label.
   bool labels_optional = false;
+  // Set: the text to read in place of the file at the source's path, which then only names it in errors. For formats of
+  // text, and only during the call.
+  std::optional<absl::string_view> content;
   // Examples that do not contribute to a new schema's statistics; as for HeldOutExamples.
   double test_share = 0;
   uint64_t seed = 0;

@@ -17,6 +17,7 @@
 #include "ballast/v1/job.pb.h"
 #include "worker/data/datasets/dataset.h"
 #include "worker/data/datasets/row_ids.h"
+#include "worker/data/files/text_rows.h"
 
 namespace ballast {
 
@@ -24,6 +25,14 @@ namespace ballast {
 inline std::string DataPath(const std::string& base_folder, const std::string& path) {
   if (base_folder.empty() || (!path.empty() && path[0] == '/')) return path;
   return absl::StrCat(base_folder, "/", path);
+}
+
+// Opens the rows of a data set of text.
+inline absl::StatusOr<TextRows> OpenRows(const std::string& path, const DatasetOptions& options,
+                                         const TextRows::RowCheck& check,
+                                         TextRows::RowEnd row_end = TextRows::LineEnd) {
+  if (!options.content.has_value()) return TextRows::Open(path, check, std::move(row_end));
+  return TextRows::OfText(path, *options.content, check, std::move(row_end));
 }
 
 // Finds the labels for Dataset::ExtremeLabels while labels are added one by one. Knows nothing of files: the caller

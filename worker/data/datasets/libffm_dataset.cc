@@ -149,7 +149,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenLibffm(const v1::DataSource& source
     return true;
   };
   const std::string path = DataPath(options.base_folder, libffm.path());
-  absl::StatusOr<TextRows> rows = TextRows::Open(path, check);
+  absl::StatusOr<TextRows> rows = OpenRows(path, options, check);
   if (!rows.ok()) return rows.status();
   const auto where = [&](uint64_t line) { return absl::StrCat(path, ":", line); };
   return std::make_unique<LibffmDataset>(*std::move(rows), format, has_labels, extremes.Describe(where));

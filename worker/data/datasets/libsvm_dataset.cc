@@ -142,7 +142,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenLibsvm(const v1::DataSource& source
     return true;
   };
   const std::string path = DataPath(options.base_folder, libsvm.path());
-  absl::StatusOr<TextRows> rows = TextRows::Open(path, check);
+  absl::StatusOr<TextRows> rows = OpenRows(path, options, check);
   if (!rows.ok()) return rows.status();
   const auto where = [&](uint64_t line) { return absl::StrCat(path, ":", line); };
   return std::make_unique<LibsvmDataset>(*std::move(rows), format, Normalizer(options.normalization), has_labels,

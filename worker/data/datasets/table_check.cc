@@ -21,7 +21,8 @@ constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 bool IsBlank(absl::string_view row) { return absl::StripAsciiWhitespace(row).empty(); }
 
 // Returns the first rows of a file as texts, without the rest of the file.
-std::vector<std::vector<std::string>> FirstRows(const std::string& path, char delimiter, size_t count) {
+std::vector<std::vector<std::string>> FirstRows(const std::string& path, const DatasetOptions& options, char delimiter,
+                                                size_t count) {
   std::vector<std::vector<std::string>> rows;
   const auto take = [&](absl::string_view row, uint64_t) -> absl::StatusOr<bool> {
     if (IsBlank(row)) return false;
@@ -31,7 +32,7 @@ std::vector<std::vector<std::string>> FirstRows(const std::string& path, char de
     if (rows.size() == count) return absl::CancelledError("has read enough");
     return true;
   };
-  (void)TextRows::Open(path, take, [&](absl::string_view text) { return CsvRowEnd(text, delimiter); });
+  (void)OpenRows(path, options, take, [&](absl::string_view text) { return CsvRowEnd(text, delimiter); });
   return rows;
 }
 
@@ -65,7 +66,7 @@ absl::StatusOr<bool> TableCheck::Begin(absl::string_view row) {
   if (!texts.ok()) return texts.status();
   // A quoted field may hold "\r\n".
   const bool has_return = row.find('\r') != row.npos && row.find('\n') == row.npos;
-  if (has_return && FirstRows(path_, delimiter(), 2).size() < 2) {
+  if (has_return && FirstRows(path_, options_, delimiter(), 2).size() < 2) {
     return absl::InvalidArgumentError("is the only line, want lines that end with \"\\n\" or \"\\r\\n\", not \"\\r\"");
   }
   const size_t fields = texts->size();
@@ -114,7 +115,7 @@ absl::StatusOr<bool> TableCheck::Check(absl::string_view row, uint64_t line) {
 
 bool TableCheck::BeginsWithNames() const {
   if (examples_ > 0 || csv_.header()) return false;
-  const std::vector<std::vector<std::string>> rows = FirstRows(path_, delimiter(), 2);
+  const std::vector<std::vector<std::string>> rows = FirstRows(path_, options_, delimiter(), 2);
   return rows.size() == 2 && LooksLikeHeader(rows[0], rows[1]);
 }
 

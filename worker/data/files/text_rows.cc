@@ -38,6 +38,13 @@ absl::StatusOr<size_t> ByteOrderMark(const std::string& path, absl::string_view 
   return absl::StartsWith(text, "\xef\xbb\xbf") ? 3 : 0;
 }
 
+absl::StatusOr<TextRows> NotEmpty(const std::string& name, absl::StatusOr<TextRows> rows) {
+  if (rows.ok() && rows->size() == 0) {
+    return absl::InvalidArgumentError(absl::StrCat(name, ": empty data set: no line has a row"));
+  }
+  return rows;
+}
+
 // Passes the rows of a file to the check, and counts lines. Thread safety: none.
 class RowReader {
  public:
@@ -78,22 +85,27 @@ class RowReader {
 }  // namespace
 
 absl::StatusOr<TextRows> TextRows::Open(const std::string& path, const RowCheck& check, RowEnd row_end) {
-  absl::StatusOr<TextRows> rows =
-      IsGzipPath(path) ? OpenCompressed(path, check, row_end) : OpenPlain(path, check, row_end);
-  if (rows.ok() && rows->size() == 0) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": empty data set: no line has a row"));
-  }
-  return rows;
+  return NotEmpty(path, IsGzipPath(path) ? OpenCompressed(path, check, row_end) : OpenPlain(path, check, row_end));
+}
+
+absl::StatusOr<TextRows> TextRows::OfText(const std::string& name, absl::string_view text, const RowCheck& check,
+                                          RowEnd row_end) {
+  return NotEmpty(name, TakeAll(name, FileBytes(std::vector<uint8_t>(text.begin(), text.end())), check, row_end));
 }
 
 absl::StatusOr<TextRows> TextRows::OpenPlain(const std::string& path, const RowCheck& check, const RowEnd& row_end) {
   absl::StatusOr<FileBytes> bytes = FileBytes::Map(path);
   if (!bytes.ok()) return bytes.status();
-  TextRows rows(*std::move(bytes), row_end);
+  return TakeAll(path, *std::move(bytes), check, row_end);
+}
+
+absl::StatusOr<TextRows> TextRows::TakeAll(const std::string& name, FileBytes bytes, const RowCheck& check,
+                                           const RowEnd& row_end) {
+  TextRows rows(std::move(bytes), row_end);
   const absl::string_view text = rows.bytes_.text();
-  const absl::StatusOr<size_t> mark = ByteOrderMark(path, text);
+  const absl::StatusOr<size_t> mark = ByteOrderMark(name, text);
   if (!mark.ok()) return mark.status();
-  RowReader reader(path, check, row_end);
+  RowReader reader(name, check, row_end);
   const absl::StatusOr<size_t> end =
       reader.Take(text, *mark, true, [&](absl::string_view, size_t begin) { rows.begins_.push_back(begin); });
   if (!end.ok()) return end.status();

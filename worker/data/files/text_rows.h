@@ -43,9 +43,9 @@ inline absl::Status NotANumber(absl::string_view what, absl::string_view text) {
       absl::StrCat(what, " is \"", absl::CEscape(text.substr(0, 40)), "\", want a finite number"));
 }
 
-// Owns a text file and the offsets of its rows, so that rows can be read in any order. A plain file stays mapped; the
-// rows of a .gz file are kept in memory. Knows nothing of the format of a row. A byte order mark of UTF-8 is skipped.
-// Thread safety: immutable.
+// Owns a text file, or a text in memory, and the offsets of its rows, so that rows can be read in any order. A plain
+// file stays mapped; the rows of a .gz file are kept in memory. Knows nothing of the format of a row. A byte order mark
+// of UTF-8 is skipped. Thread safety: immutable.
 class TextRows {
  public:
   // Returns true for a row and false for one that is to be skipped; an error ends the reading. Rows are passed without
@@ -61,12 +61,18 @@ class TextRows {
   // without rows.
   static absl::StatusOr<TextRows> Open(const std::string& path, const RowCheck& check, RowEnd row_end = LineEnd);
 
+  // The same for rows in memory. Errors call them `name`.
+  static absl::StatusOr<TextRows> OfText(const std::string& name, absl::string_view text, const RowCheck& check,
+                                         RowEnd row_end = LineEnd);
+
   uint64_t size() const { return begins_.size(); }
   absl::string_view Row(uint64_t index) const;
 
  private:
   TextRows(FileBytes bytes, RowEnd row_end) : bytes_(std::move(bytes)), row_end_(std::move(row_end)) {}
   static absl::StatusOr<TextRows> OpenPlain(const std::string& path, const RowCheck& check, const RowEnd& row_end);
+  static absl::StatusOr<TextRows> TakeAll(const std::string& name, FileBytes bytes, const RowCheck& check,
+                                          const RowEnd& row_end);
   static absl::StatusOr<TextRows> OpenCompressed(const std::string& path, const RowCheck& check, const RowEnd& row_end);
 
   FileBytes bytes_;

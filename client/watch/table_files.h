@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -9,8 +10,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "ballast/v1/table.pb.h"
 #include "client/rows/row_delta_reader.h"
+#include "client/watch/row_copy.h"
+#include "client/watch/row_watcher.h"
 #include "common/codecs/codec.h"
 
 namespace ballast {
@@ -29,7 +33,7 @@ class TableFiles {
     uint64_t file_bytes = uint64_t{256} << 20;
   };
 
-  // FAILED_PRECONDITION if the folder has files.
+  // ALREADY_EXISTS if the folder has files.
   static absl::StatusOr<std::unique_ptr<TableFiles>> Make(const v1::TableSpec& spec, Options options);
 
   // Adds a range's rows. The first error ends the writing: Finish returns it.
@@ -68,5 +72,20 @@ class TableFiles {
   std::vector<uint64_t> ids_ ABSL_GUARDED_BY(mutex_);
   std::string values_ ABSL_GUARDED_BY(mutex_);
 };
+
+// Writes all rows that the servers have of a table; `servers` names them. Training goes on meanwhile. Blocks; fails if
+// no rows arrive for as long as `stall`. A shorter loss of a server is waited for.
+absl::StatusOr<TableFiles::Written> WriteTableFiles(RowWatcherOptions servers, const v1::TableSpec& spec,
+                                                    TableFiles::Options options, absl::Duration stall);
+
+// A table read from files. The value of a row that `rows` lacks follows from the spec.
+struct LoadedTable {
+  v1::TableSpec spec;
+  std::shared_ptr<RowCopy> rows;
+};
+
+// Reads the files of an export. Trusts nothing in them: NOT_FOUND without a manifest; INVALID_ARGUMENT or DATA_LOSS
+// names the file and what is wrong with it, such as its checksum.
+absl::StatusOr<LoadedTable> ReadTableFiles(const std::string& folder);
 
 }  // namespace ballast

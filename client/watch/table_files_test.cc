@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/table/table_files.h"
+#include "client/watch/table_files.h"
 
 #include <cstring>
 #include <filesystem>
@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
 #include "common/storage/checksum.h"
 #include "common/storage/file.h"
 #include "common/tables/table_spec_fixture.h"
@@ -128,7 +129,7 @@ TEST_F(TableFilesTest, AnEmptyTableHasAManifestAlone) {
 TEST_F(TableFilesTest, AFolderWithFilesIsRefused) {
   ASSERT_TRUE(Make()->Finish().ok());
   const absl::Status refused = TableFiles::Make(SgdTable(3, "users", kDim), options_).status();
-  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kAlreadyExists);
   EXPECT_THAT(std::string(refused.message()), HasSubstr("such as manifest.json, want a new or empty folder"));
 }
 
@@ -138,6 +139,64 @@ TEST_F(TableFilesTest, AFailureToWriteIsReportedAtTheEndAndLeavesNoManifest) {
   files->Add(Update(0, 25));
   EXPECT_FALSE(files->Finish().ok());
   EXPECT_FALSE(std::filesystem::exists(options_.folder));
+}
+
+TEST_F(TableFilesTest, ReadsBackWhatItWrote) {
+  for (const v1::Encoding encoding : {v1::ENCODING_FP32, v1::ENCODING_BF16}) {
+    std::filesystem::remove_all(options_.folder);
+    options_.encoding = encoding;
+    const auto files = Make();
+    files->Add(Update(5, 40));
+    files->Add(Update(~uint64_t{0} - 3, 4));
+    ASSERT_TRUE(files->Finish().ok());
+    const absl::StatusOr<LoadedTable> table = ReadTableFiles(options_.folder);
+    ASSERT_TRUE(table.ok()) << table.status();
+    EXPECT_EQ(table->spec.name(), "users");
+    EXPECT_EQ(table->spec.DebugString(), SgdTable(3, "users", kDim).DebugString());
+    EXPECT_EQ(table->rows->rows(), 44);
+    std::vector<float> row(kDim);
+    ASSERT_TRUE(table->rows->Find(9, absl::MakeSpan(row)));
+    EXPECT_EQ(row, std::vector<float>(kDim, 9));
+    EXPECT_TRUE(table->rows->Find(~uint64_t{0}, absl::MakeSpan(row)));
+    EXPECT_FALSE(table->rows->Find(4, absl::MakeSpan(row)));
+  }
+}
+
+TEST_F(TableFilesTest, ReadsNoDamagedFiles) {
+  const auto files = Make();
+  files->Add(Update(5, 40));
+  ASSERT_TRUE(files->Finish().ok());
+  const std::string manifest = Read("manifest.json"), rows = Read("rows-00001.safetensors");
+  const auto error = [&](const std::string& name, const std::string& text) {
+    const std::string path = absl::StrCat(options_.folder, "/", name);
+    const std::string before = Read(name);
+    EXPECT_TRUE(WriteFileAtomically(path, {text}).ok());
+    const absl::Status status = ReadTableFiles(options_.folder).status();
+    EXPECT_TRUE(WriteFileAtomically(path, {before}).ok());
+    EXPECT_THAT(status.message(), HasSubstr(path));
+    return std::string(status.message());
+  };
+  std::string flipped = rows;
+  flipped[flipped.size() / 2] ^= 1;
+  EXPECT_THAT(error("rows-00001.safetensors", flipped), HasSubstr("as in the manifest; the file is damaged"));
+  EXPECT_THAT(error("rows-00001.safetensors", rows.substr(0, 9)), HasSubstr("the file is damaged"));
+  EXPECT_THAT(error("manifest.json", "{}"), HasSubstr("got no \"spec\""));
+  EXPECT_THAT(error("manifest.json", "no"), HasSubstr("manifest.json: "));
+  EXPECT_THAT(error("manifest.json", absl::StrReplaceAll(manifest, {{"rows-00001.", "../rows-00001."}})),
+              HasSubstr("want a file of this folder"));
+  EXPECT_THAT(error("manifest.json", absl::StrReplaceAll(manifest, {{"\"dim\": 2", "\"dim\": 0"}})),
+              HasSubstr("\"spec\""));
+  // Every prefix and every changed byte of the manifest is an error or another valid manifest; none ends the process.
+  for (size_t size = 0; size < manifest.size(); size += 7) {
+    ASSERT_TRUE(WriteFileAtomically(absl::StrCat(options_.folder, "/manifest.json"), {manifest.substr(0, size)}).ok());
+    EXPECT_FALSE(ReadTableFiles(options_.folder).ok()) << size;
+  }
+  for (size_t at = 0; at < manifest.size(); at += 3) {
+    std::string changed = manifest;
+    changed[at] = static_cast<char>(changed[at] ^ 5);
+    ASSERT_TRUE(WriteFileAtomically(absl::StrCat(options_.folder, "/manifest.json"), {changed}).ok());
+    (void)ReadTableFiles(options_.folder);
+  }
 }
 
 }  // namespace
