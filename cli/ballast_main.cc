@@ -34,6 +34,8 @@ constexpr Command kCommands[] = {
     {"data", "Write data to train on.", DataCommand, "train", "ctr", DataFlags},
     {"predict", "Predict from new data with a trained model.", PredictCommand, "use a model", "MODEL_OR_RUN"},
     {"eval", "Evaluate a trained model on data with labels.", EvalCommand, "use a model", "MODEL_OR_RUN"},
+    {"serve", "Answer predictions over HTTP and gRPC, from a model that may follow its training.", ServeCommand,
+     "use a model", "MODEL_OR_RUN"},
     {"status", "Show the progress of a run or of a server.", StatusCommand, "watch and compare", "RUN_DIR",
      StatusFlags},
     {"runs", "List the runs with their results.", RunsCommand, "watch and compare", "DIR", RunsFlags},

@@ -21,6 +21,7 @@
 #include "common/rpc/credentials.h"
 #include "worker/device/cuda_options.h"
 #include "worker/predict/predict_command.h"
+#include "worker/serve/serve_command.h"
 #include "worker/training/worker.h"
 
 ABSL_FLAG(std::string, job, "", "Path of the job file (see examples/*.textproto). Required.");
@@ -81,7 +82,7 @@ constexpr char kUsage[] =
     "continues and the worker may be restarted. 75: other members were missing for longer than --gather_timeout;\n"
     "the worker may be restarted.\n\n"
     "  ballast_worker --job examples/fashion_mnist.textproto --coordinator 127.0.0.1:7700\n\n"
-    "`ballast predict` and `ballast eval` run ballast_worker with that word as the first argument.";
+    "`ballast predict`, `ballast eval` and `ballast serve` run ballast_worker with that word as the first argument.";
 
 // One day, because cluster schedulers may keep pods pending for hours.
 constexpr int kMaxGatherSeconds = 86400;
@@ -198,6 +199,9 @@ int main(int argc, char** argv) {
   const std::vector<std::string> words(argv + 1, argv + argc);
   if (!words.empty() && ballast::IsModelCommand(words[0])) {
     return ballast::RunModelCommand(words[0], absl::MakeConstSpan(words).subspan(1), std::cout, std::cerr);
+  }
+  if (!words.empty() && words[0] == "serve") {
+    return ballast::RunServeCommand(absl::MakeConstSpan(words).subspan(1), std::cout, std::cerr);
   }
   const absl::Status parsed = ballast::ParseFlags(
       argc, argv, ballast::kUsage,

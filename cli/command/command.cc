@@ -96,9 +96,6 @@ std::string OwnPath() {
   return std::filesystem::read_symlink("/proc/self/exe", error).string();
 }
 
-namespace {
-
-// Replaces this process with the program `ballast_<role>`. Returns only if that cannot be found or run.
 CommandResult Become(const std::string& role, std::vector<std::string> words, absl::Span<const std::string> args,
                      std::ostream& out, std::ostream& err) {
   const absl::StatusOr<std::string> program = FindBinary(role, OwnPath());
@@ -113,8 +110,6 @@ CommandResult Become(const std::string& role, std::vector<std::string> words, ab
   execv(program->c_str(), argv.data());
   return Fail(err, absl::ErrnoToStatus(errno, absl::StrCat("cannot run ", *program)), kExitFailure);
 }
-
-}  // namespace
 
 // ballast_bench contains the benchmarks and parses their flags.
 CommandResult BenchCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err) {

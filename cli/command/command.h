@@ -39,7 +39,7 @@ using RunCommand = CommandResult(absl::Span<const std::string> args, std::ostrea
 // Each is defined in the file of its name; `plot` with the report, and those that another program runs with the finder
 // of programs.
 RunCommand BenchCommand, DoctorCommand, EvalCommand, HostAgentCommand, JobCommand, KeysCommand, LaunchCommand,
-    PlotCommand, PredictCommand, RunsCommand, StatusCommand, SweepCommand;
+    PlotCommand, PredictCommand, RunsCommand, ServeCommand, StatusCommand, SweepCommand;
 
 // Returns the flags of a command.
 using FlagTable = const std::vector<FlagSpec>&();
@@ -88,6 +88,11 @@ absl::StatusOr<SecurityOptions> ReadSecurity(const Arguments& arguments);
 // BALLAST_<ROLE>_BINARY is set, only its path is tried. Otherwise the search order is: the directory D of `own_path`,
 // D/../<role> (Bazel's layout), PATH. A NOT_FOUND error lists the places that were searched.
 absl::StatusOr<std::string> FindBinary(const std::string& role, const std::string& own_path);
+
+// Replaces this process with the program `ballast_<role>`, with `words` and then `args`. Returns only if that cannot be
+// found or run.
+CommandResult Become(const std::string& role, std::vector<std::string> words, absl::Span<const std::string> args,
+                     std::ostream& out, std::ostream& err);
 
 // Returns what `ballast --version` prints, such as "ballast 0.1.0 (wire protocol 1)".
 std::string VersionText();

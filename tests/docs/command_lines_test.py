@@ -31,7 +31,7 @@ PROGRAMS = {
 }
 # Other first words of a command line, besides paths in OTHER_FOLDERS.
 OTHER_PROGRAMS = {"bazel", "kubectl", "podman", "docker", "g++", "cd", "cp", "export", "sudo", "source", "python3",
-                  "npm", "node"}
+                  "npm", "node", "curl"}
 OTHER_FOLDERS = ("deploy/", "tests/", "bazel-bin/", "examples/", "./")
 
 JOB = """name: "small"
@@ -346,9 +346,12 @@ TABLE = [
     (r"ballast plot runs/a ", flags_exist, "compares runs that the reader has made"),
     (r"ballast eval model\.safetensors ", flags_exist, "reads a model that the reader has moved"),
     (r"ballast checkpoint save ", while_running, ""),
+    (r"ballast (eval|predict) .*clicks/test\.tsv", flags_exist, "needs a run with tables; //tests:serve_test runs it"),
     (r"ballast (runs|checkpoint|plot|predict|eval)\b", run_on_run, ""),
     (r"ballast (doctor|version|help|completion)\b", run, ""),
     (r"ballast table ", flags_exist, "needs a job with tables; //tests:table_command_test runs it"),
+    (r"ballast serve ", flags_exist, "runs until it is stopped; //tests:serve_test runs it"),
+    (r"curl ", none, "asks a server that the reader has started"),
     (r"ballast status \d", status, ""),
     (r"ballast status\b", run_on_run, ""),
     (r"ballast bench ", flags_exist, "takes minutes; //bench:bench_smoke_test runs the benchmarks"),

@@ -58,9 +58,10 @@ def fill(text, programs):
 
 
 def programs(server, worker, ballast):
-    # `ballast predict` and `ballast eval` run the worker.
+    # `ballast predict`, `ballast eval` and `ballast serve` run the worker.
     return {"ballast_server": [server], "ballast_worker": [worker], "ballast launch": [ballast, "launch"],
-            "ballast predict": [worker, "predict"], "ballast eval": [worker, "eval"]}
+            "ballast predict": [worker, "predict"], "ballast eval": [worker, "eval"],
+            "ballast serve": [worker, "serve"]}
 
 
 def main():
