@@ -21,6 +21,7 @@ constexpr Command kBenchmarks[] = {
     {"transfer", "Push and pull, compared with a bare TCP stream and a plain gRPC stub.", TransferCommand},
     {"apply", "The optimizers, compared with a loop over the same memory.", ApplyCommand},
     {"rows", "Rows of sparse tables, compared with random memory accesses, other maps and Redis.", RowsCommand},
+    {"serve", "The time from a push to a served prediction.", ServeBenchCommand},
     {"step", "Real training, compared with PyTorch.", StepCommand},
     {"scaling", "Speed with more workers, in each consistency mode.", ScalingCommand},
     {"straggler", "Speed with one slow worker, in each consistency mode.", StragglerCommand},

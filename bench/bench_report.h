@@ -96,6 +96,8 @@ CommandResult StepCommand(absl::Span<const std::string> args, std::ostream& out,
 CommandResult ScalingCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err);
 // `rows`: measures rows of sparse tables, in process and through real servers, in turn with a limit and with peers.
 CommandResult RowsCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err);
+// `serve`: measures the time from a push to a prediction with it.
+CommandResult ServeBenchCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err);
 // `straggler`: measures how much one slow worker slows the others, in each mode.
 CommandResult StragglerCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err);
 

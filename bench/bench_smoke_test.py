@@ -57,6 +57,8 @@ CASES = [
     (["rows", "--rows", "2000", "--ids", "500", "--dims", "8,16", "--seconds", "0.02"], rows_ratios,
      lambda row: ROW_KEYS["limit" if row.get("store") == "limit" else row["part"]]),
     (["rows", "--only", "growth", "--rows", "2000"], ["growth_p99_more_milliseconds"], ROW_KEYS["growth"]),
+    (["serve", "--rows", "2000", "--background", "2000", "--pushes", "10"], ["row_p99_seconds", "bias_p99_seconds"],
+     ["pushed", "p50_seconds", "p99_seconds", "max_seconds"]),
     (["scaling", "--workers", "1,2", "--compute-ms", "2", "--seconds", "0.3"],
      [mode + "_efficiency_2_workers" for mode in MODES], ["mode", "workers", "steps_per_second", "efficiency"]),
     (["straggler", "--compute-ms", "5", "--seconds", "0.6"],
@@ -135,7 +137,7 @@ def main():
         expect(done.stderr.splitlines()[-1:] == [said], f"{words}: said {done.stderr}")
     refused = run([ballast, "bench", "transfre", "--json"], env)
     expect("error" in json.loads(refused.stdout), f"transfre --json: {refused.stdout}")
-    for name in ["transfer", "apply", "rows", "step", "scaling", "straggler"]:
+    for name in ["transfer", "apply", "rows", "serve", "step", "scaling", "straggler"]:
         done = run([ballast, "bench", name, "--help"], env)
         expect(done.returncode == 0 and f"usage: ballast bench {name}" in done.stdout, f"{name} --help: {done.stdout}")
     missing = run([ballast, "bench", "transfer"], dict(env, BALLAST_SERVER_BINARY="/nonexistent/ballast_server"))
