@@ -6,6 +6,8 @@
 
 #include <string>
 
+#include "absl/strings/str_cat.h"
+
 namespace ballast {
 namespace {
 
@@ -349,6 +351,36 @@ TEST(ValidateJobTest, RefusesBadData) {
             "data.train: got nothing, want idx, csv, libsvm, criteo, libffm or planted_clicks");
   job.mutable_data()->mutable_train()->mutable_idx()->set_images("images");
   EXPECT_EQ(ValidateJob(job).message(), "data.train.idx.labels: got nothing, want a path");
+}
+
+TEST(ValidateJobTest, AStreamIsTextThatNeedsNoStatistics) {
+  const auto data = [](const std::string& train, const std::string& sample = "") {
+    return absl::StrCat("policy { async {} } data { stream { sample: \"", sample, "\" } train { ", train, " } }");
+  };
+  EXPECT_EQ(ValidateWith(data("csv { path: \"clicks\" hashed: \"user\" }")), absl::OkStatus());
+  EXPECT_EQ(ValidateWith(data("criteo { path: \"clicks\" }")), absl::OkStatus());
+  ExpectFault(data("idx { images: \"a\" labels: \"b\" }"),
+              "data.stream: got data.train of another format, want csv, criteo, libffm or libsvm: rows of text");
+  ExpectFault(data("criteo { path: \"clicks.gz\" }"),
+              "data.train: got \"clicks.gz\", want plain text: a stream is not compressed");
+  ExpectFault(data("csv { path: \"a\" missing: MEAN }"),
+              "data.train.csv.missing: got a value that is found in all rows, want data.stream.sample too, whose rows "
+              "have it");
+  EXPECT_EQ(ValidateWith(data("csv { path: \"a\" missing: MEAN }", "b")), absl::OkStatus());
+  ExpectFault(data("criteo { path: \"a\" }", "b"), "data.stream.sample: got \"b\", want nothing: only csv needs one");
+  ExpectFault(data("criteo { path: \"a\" }") + " data { test_share: 0.5 }",
+              "data.test_share: got 0.5, want data.test: a stream has no end\n"
+              "data.test_share: got 0.5, want nothing, because data.test is set");
+}
+
+TEST(ValidateJobTest, TheWorkersOfAStreamTakeNoCommonSteps) {
+  for (const char* policy : {"async {}", "bounded { steps_ahead: 2 }"}) {
+    EXPECT_EQ(ValidateWith(absl::StrCat("policy { ", policy, " } data { stream {} train { criteo { path: \"a\" } } }")),
+              absl::OkStatus());
+  }
+  ExpectFault("policy { sync {} } data { stream {} train { criteo { path: \"a\" } } }",
+              "policy: got sync, want async or bounded in a job with data.stream: the workers do not take the same "
+              "steps");
 }
 
 TEST(ValidateJobTest, RefusesAPrecisionThatThereIsNot) {
