@@ -425,6 +425,21 @@ TEST(ValidateJobTest, TablesHaveSettingsOfTables) {
               "training.precision: got FP16, want FP32, TF32 or BF16: gradients of rows are not scaled");
 }
 
+TEST(ValidateJobTest, StalenessOfTheTableNeedsATableThatFollowsThePolicy) {
+  const std::string async = "policy { async { scale_by_staleness: true staleness_of: TABLE } }";
+  const std::string bounded = "policy { bounded { steps_ahead: 2 scale_by_staleness: true staleness_of: TABLE } }";
+  EXPECT_EQ(ValidateWith(WithTable("", async)), absl::OkStatus());
+  EXPECT_EQ(ValidateWith(WithTable("", bounded)), absl::OkStatus());
+  EXPECT_EQ(ValidateWith(WithTable(async)), absl::OkStatus());
+  ExpectFault(async, "policy.async.staleness_of: got TABLE, want it only in a model with tables");
+  ExpectFault(bounded, "policy.bounded.staleness_of: got TABLE, want it only in a model with tables");
+  ExpectFault(WithTable("policy { async {} }", async),
+              "policy.async.staleness_of: got TABLE, want it only if a table of the model has no policy of its own");
+  ExpectFault(WithTable("policy { async { staleness_of: TABLE } }"),
+              "model.tables[0].policy.async.staleness_of: got TABLE without scale_by_staleness, want "
+              "scale_by_staleness: true beside it, or ROW");
+}
+
 }  // namespace
 
 }  // namespace ballast
