@@ -8,10 +8,10 @@
 
 namespace ballast {
 
-// Owns the changes of workers' clocks whose turns at a table were taken, but are not all applied. Invariant: a change
-// is handed out in the order of the turns, once its turn and all before it are applied; so a clock shows the end of a
-// step only after all of its gradients, which other threads may apply. Deliberately does not know what a turn applies.
-// Thread safety: none; guarded by its table.
+// Owns the changes of clocks whose turns at a table were taken, but are not all applied. Invariant: a change is handed
+// out in the order of the turns, once its turn and all before it are applied; so a clock shows the end of a step only
+// after all of its gradients, which other threads may apply. Deliberately does not know what a turn applies. Thread
+// safety: none; guarded by its table.
 class TurnQueue {
  public:
   struct Change {
