@@ -217,6 +217,15 @@ void CheckStreamSettings(const v1::Job& job, ValidationErrors& errors) {
                "async or bounded in a job with data.stream: the workers do not take the same steps");
 }
 
+// Checks that the job's policy does not choose a clock for tables that it has none of.
+void CheckStalenessOf(const v1::Job& job, ValidationErrors& errors) {
+  if (!CountsStalenessOfTables(job.policy())) return;
+  const bool used = absl::c_any_of(job.model().tables(), [](const auto& table) { return !table.has_policy(); });
+  errors.Check(used, absl::StrCat("policy.", KindName(job.policy()), ".staleness_of"), "TABLE",
+               job.model().tables().empty() ? "it only in a model with tables"
+                                            : "it only if a table of the model has no policy of its own");
+}
+
 }  // namespace
 
 absl::Status ValidateJob(const v1::Job& job) {
@@ -237,6 +246,7 @@ absl::Status ValidateJob(const v1::Job& job) {
   CheckModel(job.model(), errors);
   CheckTableSettings(job, errors);
   CheckStreamSettings(job, errors);
+  CheckStalenessOf(job, errors);
   CheckFreeze(job, errors);
   CheckEvaluated(job, errors);
   errors.Check(!job.optimizer().schedule().total_from_job(), "optimizer.schedule.total_from_job", "true",

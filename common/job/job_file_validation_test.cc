@@ -355,20 +355,20 @@ TEST(ValidateJobTest, RefusesBadData) {
 
 TEST(ValidateJobTest, AStreamIsTextThatNeedsNoStatistics) {
   const auto data = [](const std::string& train, const std::string& sample = "") {
-    return absl::StrCat("policy { async {} } data { stream { sample: \"", sample, "\" } train { ", train, " } }");
+    return absl::StrCat("policy { async {} } data { stream { sample: \"", sample, "\" } ", train, " }");
   };
-  EXPECT_EQ(ValidateWith(data("csv { path: \"clicks\" hashed: \"user\" }")), absl::OkStatus());
-  EXPECT_EQ(ValidateWith(data("criteo { path: \"clicks\" }")), absl::OkStatus());
-  ExpectFault(data("idx { images: \"a\" labels: \"b\" }"),
+  EXPECT_EQ(ValidateWith(data("train { csv { path: \"clicks\" hashed: \"user\" } }")), absl::OkStatus());
+  EXPECT_EQ(ValidateWith(data("train { criteo { path: \"clicks\" } }")), absl::OkStatus());
+  ExpectFault(data("train { idx { images: \"a\" labels: \"b\" } }"),
               "data.stream: got data.train of another format, want csv, criteo, libffm or libsvm: rows of text");
-  ExpectFault(data("criteo { path: \"clicks.gz\" }"),
+  ExpectFault(data("train { criteo { path: \"clicks.gz\" } }"),
               "data.train: got \"clicks.gz\", want plain text: a stream is not compressed");
-  ExpectFault(data("csv { path: \"a\" missing: MEAN }"),
+  ExpectFault(data("train { csv { path: \"a\" missing: MEAN } }"),
               "data.train.csv.missing: got a value that is found in all rows, want data.stream.sample too, whose rows "
               "have it");
-  EXPECT_EQ(ValidateWith(data("csv { path: \"a\" missing: MEAN }", "b")), absl::OkStatus());
-  ExpectFault(data("criteo { path: \"a\" }", "b"), "data.stream.sample: got \"b\", want nothing: only csv needs one");
-  ExpectFault(data("criteo { path: \"a\" }") + " data { test_share: 0.5 }",
+  EXPECT_EQ(ValidateWith(data("train { csv { path: \"a\" missing: MEAN } }", "b")), absl::OkStatus());
+  ExpectFault(data("train { criteo { path: \"a\" } }", "b"), "data.stream.sample: got \"b\", want nothing: only csv needs one");
+  ExpectFault(data("train { criteo { path: \"a\" } } test_share: 0.5"),
               "data.test_share: got 0.5, want data.test: a stream has no end\n"
               "data.test_share: got 0.5, want nothing, because data.test is set");
 }
@@ -455,6 +455,21 @@ TEST(ValidateJobTest, TablesHaveSettingsOfTables) {
               "training.keep_best: got a metric and tables, want nothing: the rows of an earlier epoch are not kept");
   ExpectFault(WithTable("", "training { precision: FP16 }"),
               "training.precision: got FP16, want FP32, TF32 or BF16: gradients of rows are not scaled");
+}
+
+TEST(ValidateJobTest, StalenessOfTheTableNeedsATableThatFollowsThePolicy) {
+  const std::string async = "policy { async { scale_by_staleness: true staleness_of: TABLE } }";
+  const std::string bounded = "policy { bounded { steps_ahead: 2 scale_by_staleness: true staleness_of: TABLE } }";
+  EXPECT_EQ(ValidateWith(WithTable("", async)), absl::OkStatus());
+  EXPECT_EQ(ValidateWith(WithTable("", bounded)), absl::OkStatus());
+  EXPECT_EQ(ValidateWith(WithTable(async)), absl::OkStatus());
+  ExpectFault(async, "policy.async.staleness_of: got TABLE, want it only in a model with tables");
+  ExpectFault(bounded, "policy.bounded.staleness_of: got TABLE, want it only in a model with tables");
+  ExpectFault(WithTable("policy { async {} }", async),
+              "policy.async.staleness_of: got TABLE, want it only if a table of the model has no policy of its own");
+  ExpectFault(WithTable("policy { async { staleness_of: TABLE } }"),
+              "model.tables[0].policy.async.staleness_of: got TABLE without scale_by_staleness, want "
+              "scale_by_staleness: true beside it, or ROW");
 }
 
 }  // namespace
