@@ -14,11 +14,9 @@ import os
 import sys
 import time
 
-# This file may be started by a link.
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import numpy
-import text_columns
 try:
+    import numpy
+    import text_columns
     import torch
 except ImportError as error:
     print(f"clicks_peer: {error}: install it with: apt-get install python3-torch", file=sys.stderr)

@@ -34,10 +34,9 @@ class Cells:
         masks = numpy.array([(1 << (8 * n)) - 1 for n in range(9)], numpy.uint64)
         hashes = lengths.astype(numpy.uint64)
         for begin in range(0, int(lengths.max(initial=0)), 8):
-            # A text that ended before adds the word 0.
             left = numpy.clip(lengths - begin, 0, 8)
             words = self.words[numpy.minimum(starts + begin, len(self.words) - 1)] & masks[left]
-            hashes = mix(hashes ^ words)
+            hashes = numpy.where(left > 0, mix(hashes ^ words), hashes)
         return hashes
 
     def hexadecimals(self, column):
