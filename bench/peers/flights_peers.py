@@ -15,8 +15,6 @@ Needs scikit-learn (apt-get install python3-sklearn) and PyTorch (python3-torch)
 """
 
 import argparse
-import collections
-import itertools
 import json
 import os
 import sys
@@ -30,6 +28,7 @@ try:
     import sklearn.exceptions
     from sklearn.linear_model import LogisticRegression
     from sklearn.metrics import log_loss, roc_auc_score
+    import text_columns
 except ImportError as error:
     print(f"flights_peers: {error}: install it with: apt-get install python3-sklearn", file=sys.stderr)
     sys.exit(3)
@@ -45,6 +44,8 @@ NUMBERS = ["log_distance", "day_sine", "day_cosine", "year_sine", "year_cosine"]
 DIM = 16
 ROW_SPREAD = 0.05
 HIDDEN = 64
+# Rows whose ids are numbered field by field; see number_ids.
+BLOCK = 100_000
 
 
 def parse_arguments():
@@ -55,11 +56,13 @@ def parse_arguments():
     parser.add_argument("--threads", type=int, default=2, help="PyTorch's")
     parser.add_argument("--bits", type=int, default=22)
     parser.add_argument("--penalties", default="0.3,1,3", help="values of C; empty: no scikit-learn")
-    parser.add_argument("--passes", type=int, default=20, help="passes of scikit-learn over the data")
+    parser.add_argument("--solver", choices=["liblinear", "dual", "lbfgs"], default="liblinear")
+    parser.add_argument("--passes", type=int, default=20, help="limit on the solver's iterations")
     parser.add_argument("--epochs", type=int, default=1, help="PyTorch's; 0: no PyTorch")
     parser.add_argument("--batch", type=int, default=2048)
     parser.add_argument("--rate", type=float, default=0.05, help="learning rate of the layers")
     parser.add_argument("--row-rate", type=float, default=0.1, help="learning rate of the rows")
+    parser.add_argument("--json", action="store_true", help="end with one JSON object")
     return parser.parse_args()
 
 
@@ -67,36 +70,44 @@ def log(text):
     print(text, flush=True)
 
 
-class Vocabulary:
-    """The ids of all fields, numbered from 0; equal texts in two fields are two ids."""
-
-    def __init__(self):
-        self.numbers = itertools.count()
-        self.fields = {}
-
-    def places(self, field, texts):
-        known = self.fields.setdefault(field, collections.defaultdict(self.numbers.__next__))
-        return numpy.fromiter(map(known.__getitem__, texts), numpy.int32, len(texts))
-
-    def __len__(self):
-        return sum(map(len, self.fields.values()))
-
-
-def read_flights(path, every, vocabulary):
-    """Fields, labels, numbers and, for each row and field, the place of its id in `vocabulary`, which grows."""
-    with open(path, encoding="ascii") as file:
-        header = file.readline().rstrip("\n").split(",")
+def read_flights(path, every):
+    """Fields, labels, numbers and, for each row and field, a hash of its id's text."""
+    with open(path, "rb") as file:
+        header = file.readline().decode("ascii").rstrip("\n").split(",")
         first_id = 1 + len(NUMBERS)
         if header[:first_id] != ["label"] + NUMBERS:
             sys.exit(f"flights_peers: {path}: got the columns {header[:first_id]}, want label, {NUMBERS}")
-        labels, numbers, places = [], [], []
-        lines = itertools.islice(file, 0, None, every)
-        while chunk := list(itertools.islice(lines, 100_000)):
-            columns = list(zip(*(line.rstrip("\n").split(",") for line in chunk)))
-            labels.append(numpy.array(columns[0], numpy.float32))
-            numbers.append(numpy.stack([numpy.array(column, numpy.float32) for column in columns[1:first_id]], 1))
-            places.append(numpy.stack(list(map(vocabulary.places, header[first_id:], columns[first_id:])), 1))
-    return header[first_id:], numpy.concatenate(labels), numpy.concatenate(numbers), numpy.concatenate(places)
+        labels, numbers, hashes = [], [], []
+        for cells in text_columns.read_cells(file, ",", len(header), every):
+            labels.append(cells.decimals(0).astype(numpy.float32))
+            numbers.append(numpy.stack([cells.decimals(column) for column in range(1, first_id)], 1)
+                           .astype(numpy.float32))
+            hashes.append(numpy.stack([cells.hashes(column) for column in range(first_id, len(header))], 1))
+    return header[first_id:], numpy.concatenate(labels), numpy.concatenate(numbers), numpy.concatenate(hashes)
+
+
+def number_ids(parts):
+    """The places of the ids of each part, and the number of ids in the first part and in all.
+
+    Ids are numbered from 0 in the order of their first use, in blocks of BLOCK rows, field by field; equal texts in two
+    fields are two ids.
+    """
+    rows = numpy.concatenate([numpy.arange(len(part)) for part in parts])
+    block = rows // BLOCK + numpy.repeat([0, 1 << 40], [len(part) for part in parts])
+    inverses, order, counts = [], [], []
+    for field in range(parts[0].shape[1]):
+        _, first, inverse = numpy.unique(numpy.concatenate([part[:, field] for part in parts]), return_index=True,
+                                         return_inverse=True)
+        inverses.append(inverse)
+        order.append((rows[first], numpy.full(len(first), field), block[first]))
+        counts.append(len(first))
+    keys = [numpy.concatenate(columns) for columns in zip(*order)]
+    numbers = numpy.empty(len(keys[0]), numpy.int32)
+    numbers[numpy.lexsort(keys)] = numpy.arange(len(numbers))
+    ends = numpy.cumsum(counts)
+    places = numpy.stack([numbers[end - count:end][inverse]
+                          for end, count, inverse in zip(ends, counts, inverses)], 1)
+    return numpy.split(places, [len(parts[0])]), int((keys[2] < 1 << 40).sum()), len(numbers)
 
 
 def scores_of(labels, logits):
@@ -122,8 +133,8 @@ def train_sklearn(args, train, test):
     x, tested = hashed_matrix(*train[1:], args.bits), hashed_matrix(*test[1:], args.bits)
     runs = []
     for c in [float(word) for word in args.penalties.split(",")]:
-        model = LogisticRegression(C=c, solver="liblinear", dual=True, max_iter=args.passes,
-                                   random_state=args.seed)
+        model = LogisticRegression(C=c, solver="lbfgs" if args.solver == "lbfgs" else "liblinear",
+                                   dual=args.solver == "dual", max_iter=args.passes, random_state=args.seed)
         begin = time.monotonic()
         model.fit(x, train[0])
         run = {"c": c, "passes": int(model.n_iter_[0]), "seconds": time.monotonic() - begin,
@@ -194,13 +205,10 @@ def main():
     if args.rows > 0:
         with open(paths[0], "rb") as file:
             every = max(1, round(sum(1 for _ in file) / args.rows))
-    vocabulary = Vocabulary()
     begin = time.monotonic()
-    fields, *train = read_flights(paths[0], every, vocabulary)
-    known = len(vocabulary)
-    _, *test = read_flights(paths[1], every, vocabulary)
-    rows = len(vocabulary)
-    del vocabulary
+    fields, *train = read_flights(paths[0], every)
+    _, *test = read_flights(paths[1], every)
+    (train[2], test[2]), known, rows = number_ids([train[2], test[2]])
     mean, deviation = train[1].mean(0), train[1].std(0)
     for part in (train, test):
         part[1] = (part[1] - mean) / deviation
@@ -213,7 +221,8 @@ def main():
                            "rate": args.rate, "row_rate": args.row_rate, **train_torch(args, train, test, rows)}
     if args.penalties:
         result["sklearn"] = {"version": sklearn.__version__, "bits": args.bits, **train_sklearn(args, train, test)}
-    print(json.dumps(result))
+    if args.json:
+        print(json.dumps(result))
 
 
 if __name__ == "__main__":
