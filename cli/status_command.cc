@@ -161,9 +161,17 @@ void PrintJob(std::ostream& out, const v1::GetProgressResponse& response, bool s
     out << StateName(job.state()) << (job.reason().empty() ? "" : ": ") << job.reason() << "\n";
   }
   if (job.epochs() > 0) {
-    out << absl::StrFormat("  epoch %d/%d  %s of %s examples  %s  step %d of the furthest worker\n", EpochOf(job),
-                           job.epochs(), FormatCount(std::min(job.examples(), job.total_examples())),
-                           FormatCount(job.total_examples()), FormatClock(absl::Seconds(job.seconds())), job.step());
+    const std::string examples = FormatCount(std::min(job.examples(), job.total_examples()));
+    const std::string progress = job.has_stream_position()
+                                     ? absl::StrFormat("epoch %d  %s examples", EpochOf(job), examples)
+                                     : absl::StrFormat("epoch %d/%d  %s of %s examples", EpochOf(job), job.epochs(),
+                                                       examples, FormatCount(job.total_examples()));
+    out << absl::StrFormat("  %s  %s  step %d of the furthest worker\n", progress,
+                           FormatClock(absl::Seconds(job.seconds())), job.step());
+    if (const v1::StreamPosition& position = job.stream_position(); !position.file().empty()) {
+      out << absl::StrFormat("  stream: %s, line %s, byte %s\n", position.file(), FormatCount(position.lines()),
+                             FormatCount(position.offset()));
+    }
     if (job.line().examples() > 0) {
       out << absl::StrFormat("  last %s examples: loss %.4g  %s samples/s  workers waited %.0f%% of their time\n",
                              FormatCount(job.line().examples()), job.train_loss(),
@@ -297,6 +305,9 @@ Json JobJson(const v1::GetProgressResponse& response, bool serves_clients) {
           {"workers_lost", job.workers_lost()},
           {"servers_lost", job.servers_lost()},
           {"examples_repeated", job.examples_repeated()},
+          {"stream_file", job.stream_position().file()},
+          {"stream_offset", job.stream_position().offset()},
+          {"stream_lines", job.stream_position().lines()},
           {"notices", std::vector<std::string>(job.notices().begin(), job.notices().end())},
           {"test_accuracy", evaluation.has_accuracy() ? Json(evaluation.accuracy()) : Json()},
           {"test_auc", evaluation.has_auc() ? Json(evaluation.auc()) : Json()},

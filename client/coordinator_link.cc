@@ -195,8 +195,8 @@ absl::Status CoordinatorLink::Leave(const std::string& failure, bool worker_loca
   return Call<v1::LeaveResponse>(&leaving_, Within("leave", kLeaveTimeout), std::move(request), &Async::Leave).status();
 }
 
-absl::StatusOr<v1::AcquireLeaseResponse> CoordinatorLink::AcquireLease(
-    absl::Duration timeout, const std::optional<v1::StreamSpan>& found) {
+absl::StatusOr<v1::AcquireLeaseResponse> CoordinatorLink::AcquireLease(absl::Duration timeout,
+                                                                       const std::optional<v1::StreamSpan>& found) {
   absl::Time now = absl::Now();
   const absl::Time deadline = now + timeout;
   v1::AcquireLeaseRequest request;

@@ -37,6 +37,9 @@ TEST_F(StreamTest, EachRowOfAGrowingFileIsTrainedOnce) {
   ChildProcess launch = Launch({"--servers", "2", "--workers", "2", "--json"});
   // All but 40 of the complete rows.
   ASSERT_TRUE(launch.AwaitOutput("epoch 1: test loss")) << launch.output();
+  const auto status = nlohmann::json::parse(Run({"status", Path("run"), "--json"}))["job"];
+  EXPECT_EQ(status["stream_file"], "grows.csv");
+  EXPECT_THAT(Run({"status", Path("run")}), HasSubstr("  stream: grows.csv, line "));
   Append("grows.csv", more.substr(5));
   const Summary summary = Finish(launch);
   EXPECT_EQ(summary.examples, 201);

@@ -208,6 +208,7 @@ LaunchResult RunJob(LaunchRequest& request, std::ostream& err) {
   options.rich = color && SpeaksUtf8();
   options.width = TerminalWidth;
   options.epochs = request.job.training().epochs();
+  options.endless = request.job.data().has_stream();
   options.metrics = RunFolder(request.plan.run_dir).metrics();
   ProgressDisplay display(options, &err, Clock::Real());
   auto print = [&](absl::string_view line) { display.PrintLine(line); };

@@ -80,8 +80,8 @@ void ProgressDisplay::PrintEpochs() {
   // A test line precedes the line of its epoch.
   for (const TestMetrics& test : lines.test) evaluations_[test.epoch] = test;
   for (const EpochMetrics& epoch : lines.epochs) {
-    std::string line = absl::StrFormat("epoch %d/%d done  train loss %.4g", epoch.epoch,
-                                       std::max(options_.epochs, epoch.epoch), epoch.train_loss);
+    const std::string total = options_.endless ? "" : absl::StrCat("/", std::max(options_.epochs, epoch.epoch));
+    std::string line = absl::StrFormat("epoch %d%s done  train loss %.4g", epoch.epoch, total, epoch.train_loss);
     if (const auto test = evaluations_.find(epoch.epoch); test != evaluations_.end()) {
       absl::StrAppendFormat(&line, "  test loss %.4g", test->second.loss);
       if (test->second.accuracy.has_value()) {
@@ -98,12 +98,15 @@ std::string ProgressDisplay::Describe(const v1::JobProgress& progress) const {
   if (progress.state() == v1::JOB_STATE_GATHERING || progress.state() == v1::JOB_STATE_UNSPECIFIED) {
     return "starting";
   }
-  std::string text =
-      absl::StrFormat("%.0f%%  epoch %d/%d", std::floor(100 * share_),
-                      std::min(progress.epoch() + 1, std::max(progress.epochs(), 1u)), progress.epochs());
+  const uint32_t epoch = std::min(progress.epoch() + 1, std::max(progress.epochs(), 1u));
+  std::string text = options_.endless
+                         ? absl::StrFormat("epoch %d  %s examples", epoch, FormatCount(progress.examples()))
+                         : absl::StrFormat("%.0f%%  epoch %d/%d", std::floor(100 * share_), epoch, progress.epochs());
   if (progress.line().examples() == 0) return text;
-  const double left = (1 - share_) * static_cast<double>(progress.total_examples());
-  absl::StrAppend(&text, "  eta ", FormatClock(absl::Seconds(left / progress.samples_per_second())));
+  if (!options_.endless) {
+    const double left = (1 - share_) * static_cast<double>(progress.total_examples());
+    absl::StrAppend(&text, "  eta ", FormatClock(absl::Seconds(left / progress.samples_per_second())));
+  }
   absl::StrAppendFormat(&text, "  last %s examples: loss %.4g, %s/s", FormatCount(progress.line().examples()),
                         progress.train_loss(), FormatCount(progress.samples_per_second()));
   return text;

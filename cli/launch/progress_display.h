@@ -31,6 +31,8 @@ class ProgressDisplay {
     absl::Duration interval = absl::Seconds(3);
     // Epochs of the job.
     int64_t epochs = 0;
+    // The job has a stream of data, whose end nobody knows.
+    bool endless = false;
     // The run's metrics.jsonl, which says when an epoch is done; empty: no lines about epochs.
     std::string metrics;
   };

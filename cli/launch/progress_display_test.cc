@@ -46,6 +46,18 @@ TEST_F(ProgressDisplayTest, PrintsAPlainLineEveryThreeSecondsElsewhere) {
   EXPECT_EQ(out_.str().size(), 2 * (out_.str().find('\n') + 1));
 }
 
+TEST_F(ProgressDisplayTest, AStreamHasNoEnd) {
+  const std::string path = testing::TempDir() + "/progress_display_stream";
+  std::filesystem::remove(path);
+  ProgressDisplay display({.epochs = 1000000, .endless = true, .metrics = path}, &out_, &clock_);
+  MetricsWriter writer = MetricsWriter::Open(path).value();
+  ASSERT_TRUE(writer.Write(EpochMetrics{.epoch = 1, .train_loss = 0.5, .samples_per_second = 1000}).ok());
+  display.Update(Halfway());
+  EXPECT_EQ(out_.str(),
+            "epoch 1 done  train loss 0.5  1,000 samples/s\n"
+            "epoch 2  120,000 examples  last 1,280 examples: loss 0.4121, 21,400/s\n");
+}
+
 TEST_F(ProgressDisplayTest, WithoutALineThereIsNoLossYet) {
   v1::JobProgress progress = Halfway();
   progress.clear_line();

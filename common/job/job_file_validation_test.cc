@@ -367,7 +367,8 @@ TEST(ValidateJobTest, AStreamIsTextThatNeedsNoStatistics) {
               "data.train.csv.missing: got a value that is found in all rows, want data.stream.sample too, whose rows "
               "have it");
   EXPECT_EQ(ValidateWith(data("train { csv { path: \"a\" missing: MEAN } }", "b")), absl::OkStatus());
-  ExpectFault(data("train { criteo { path: \"a\" } }", "b"), "data.stream.sample: got \"b\", want nothing: only csv needs one");
+  ExpectFault(data("train { criteo { path: \"a\" } }", "b"),
+              "data.stream.sample: got \"b\", want nothing: only csv needs one");
   ExpectFault(data("train { criteo { path: \"a\" } } test_share: 0.5"),
               "data.test_share: got 0.5, want data.test: a stream has no end\n"
               "data.test_share: got 0.5, want nothing, because data.test is set");

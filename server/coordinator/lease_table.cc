@@ -142,9 +142,9 @@ absl::Status LeaseTable::CheckSpan(const StreamSpan& span) const {
   }
   if (begin.offset >= span.end_offset || span.end_offset > kMaxFileBytes || begin.lines >= span.end_lines ||
       span.end_lines - begin.lines > span.end_offset - begin.offset) {
-    return refuse(absl::StrCat("bytes ", begin.offset, " to ", span.end_offset, ", lines ", begin.lines, " to ",
-                               span.end_lines),
-                  "at least one line, and no more lines than bytes");
+    return refuse(
+        absl::StrCat("bytes ", begin.offset, " to ", span.end_offset, ", lines ", begin.lines, " to ", span.end_lines),
+        "at least one line, and no more lines than bytes");
   }
   if (span.examples >= 1 && span.examples <= MaxLeaseExamples()) return absl::OkStatus();
   return refuse(absl::StrCat(span.examples, " examples"), absl::StrCat("1 to ", MaxLeaseExamples()));

@@ -634,12 +634,14 @@ TEST_F(StreamLeaseTest, RefusesImpossibleSpans) {
             "rows found in the stream: got file \"\", want a name of 1 to 255 bytes without \"/\"");
   EXPECT_EQ(error(Span("../a", 0, 10, 0, 1)),
             "rows found in the stream: got file \"../a\", want a name of 1 to 255 bytes without \"/\"");
-  EXPECT_EQ(error(Span("a", 10, 10, 0, 1)),
-            "rows found in the stream: got bytes 10 to 10, lines 0 to 1, want at least one line, and no more lines than "
-            "bytes");
-  EXPECT_EQ(error({{"a", 0, 0}, 10, 11, 1}),
-            "rows found in the stream: got bytes 0 to 10, lines 0 to 11, want at least one line, and no more lines than "
-            "bytes");
+  EXPECT_EQ(
+      error(Span("a", 10, 10, 0, 1)),
+      "rows found in the stream: got bytes 10 to 10, lines 0 to 1, want at least one line, and no more lines than "
+      "bytes");
+  EXPECT_EQ(
+      error({{"a", 0, 0}, 10, 11, 1}),
+      "rows found in the stream: got bytes 0 to 10, lines 0 to 11, want at least one line, and no more lines than "
+      "bytes");
   EXPECT_EQ(error(Span("a", 0, 100, 0, 33)), "rows found in the stream: got 33 examples, want 1 to 32");
   EXPECT_EQ(error({{"a", 0, 0}, 10, 1, 0}), "rows found in the stream: got 0 examples, want 1 to 32");
 }

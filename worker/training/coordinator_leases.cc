@@ -47,8 +47,7 @@ absl::StatusOr<std::optional<LeasedData>> StreamLeases::Next() {
       if (!data.ok()) return data.status();
       return *std::move(data);
     }
-    absl::StatusOr<v1::StreamSpan> next =
-        Look(FromProto(response->stream_position()), response->max_stream_examples());
+    absl::StatusOr<v1::StreamSpan> next = Look(FromProto(response->stream_position()), response->max_stream_examples());
     if (!next.ok()) return next.status();
     found = *std::move(next);
   }

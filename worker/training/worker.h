@@ -16,6 +16,7 @@
 #include "client/coordinator_link.h"
 #include "common/rpc/credentials.h"
 #include "common/trace/timeline_recorder.h"
+#include "worker/data/batch_stream.h"
 #include "worker/device/cuda_options.h"
 #include "worker/training/run_recorder.h"
 #include "worker/training/worker_resources.h"

@@ -187,8 +187,8 @@ absl::StatusOr<std::optional<StreamReader::Rows>> StreamReader::FindIn(const Str
     const absl::string_view rest = growing.text().substr(end);
     size_t size = row_end_(rest.substr(0, kMaxRowBytes + 1));
     if (size == rest.npos && rest.size() > kMaxRowBytes) {
-      return absl::InvalidArgumentError(absl::StrCat(path, ":", begin.lines + lines + 1, ": row is longer than ",
-                                                     kMaxRowBytes, " bytes"));
+      return absl::InvalidArgumentError(
+          absl::StrCat(path, ":", begin.lines + lines + 1, ": row is longer than ", kMaxRowBytes, " bytes"));
     }
     if (size == rest.npos && more) {
       const absl::StatusOr<bool> read = growing.ReadOn();

@@ -18,8 +18,8 @@
 namespace ballast {
 
 // Finds and reads the rows of an endless stream of training data: of a file that grows, or of a directory that gets new
-// files (ballast.v1.DataStream). Every row is checked before it is returned. Knows nothing of leases or batches, nor how
-// far the job is. Thread safety: none.
+// files (ballast.v1.DataStream). Every row is checked before it is returned. Knows nothing of leases or batches, nor
+// how far the job is. Thread safety: none.
 class StreamReader {
  public:
   // Rows, and the features, labels and ids that they have.

@@ -190,8 +190,9 @@ TEST_F(StreamReaderTest, ReadsRowsAgain) {
   ASSERT_TRUE(again.ok()) << again.status();
   EXPECT_EQ(ReadAll(**again).features, Floats({2, 3}));
   WriteFile("a.libsvm", "0 1:1\n0 1:2\n");
-  EXPECT_EQ(reader_->Read(last_).status(), absl::DataLossError(path + ": got 1 rows in bytes 6 to 18, want 2 as before: "
-                                                                      "it has changed"));
+  EXPECT_EQ(reader_->Read(last_).status(),
+            absl::DataLossError(path + ": got 1 rows in bytes 6 to 18, want 2 as before: "
+                                       "it has changed"));
 }
 
 TEST_F(StreamReaderTest, OpenRefusesWhatIsNotThere) {

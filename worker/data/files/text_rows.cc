@@ -91,8 +91,8 @@ absl::StatusOr<TextRows> TextRows::Open(const std::string& path, const RowCheck&
 
 absl::StatusOr<TextRows> TextRows::OfText(const std::string& name, absl::string_view text, const RowCheck& check,
                                           RowEnd row_end, const TextOptions& options) {
-  absl::StatusOr<TextRows> rows = TakeAll(name, FileBytes(std::vector<uint8_t>(text.begin(), text.end())), check,
-                                          row_end, options.lines_before);
+  absl::StatusOr<TextRows> rows =
+      TakeAll(name, FileBytes(std::vector<uint8_t>(text.begin(), text.end())), check, row_end, options.lines_before);
   return options.may_be_empty ? std::move(rows) : NotEmpty(name, std::move(rows));
 }
 
