@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Models with tables, by `ballast launch` with real servers and workers, on planted clicks.
-#include <set>
-
+#include "absl/strings/str_join.h"
 #include "gmock/gmock.h"
 #include "tests/testing/job_test.h"
 
@@ -130,6 +129,50 @@ TEST_F(ClickModelsTest, LabelsOtherThan0And1AreRefused) {
                  {"layers { dense { units: 8 } }", ""},
                  {"layers { dot_interaction { dim: 8 } }", ""}});
   EXPECT_THAT(Refusal(), HasSubstr("train.csv:3: label is 2, want 0 or 1"));
+}
+
+TEST_F(ClickModelsTest, BadInputEndsTheLaunchAndNamesItsPlace) {
+  const std::vector<std::string> numbers(13, "7"), ids(26, "1f");
+  const auto line = [](const std::string& label, const std::vector<std::string>& a, const std::vector<std::string>& b) {
+    return absl::StrCat(label, "\t", absl::StrJoin(a, "\t"), "\t", absl::StrJoin(b, "\t"), "\n");
+  };
+  const std::string good = line("1", numbers, ids);
+  Write("good.tsv", good + line("0", numbers, ids));
+  Write("short.tsv", good + line("1", numbers, std::vector<std::string>(24, "1f")));
+  std::vector<std::string> wide = ids;
+  wide[6] = "10000000000000000";
+  Write("wide.tsv", good + line("1", numbers, wide));
+  Write("label.tsv", good + line("2", numbers, ids));
+  Write("train.csv", "user,item,label\nana,x,0\nben,y,1\n");
+  Write("test.csv", "user,label\nana,0\n");
+  const std::string table = "tables { name: 'ids' dim: 4 }", layer = "layers { embedding { table: 'ids' } }";
+  const auto refusal = [&](const std::string& data, const std::string& model) {
+    Write("job.textproto", absl::StrCat("name: 'bad'\ndata { ", data, " }\nmodel { ", model, R"(
+  layers { dense { units: 1 } } loss { sigmoid_cross_entropy {} } }
+training { epochs: 1 batch_size: 2 } optimizer { sgd { learning_rate: 0.1 } }
+)"));
+    ChildProcess launch = Launch({});
+    EXPECT_EQ(launch.Wait().ToString(), "ended with status 2") << data << model;
+    std::filesystem::remove_all(Path("run"));
+    return launch.output();
+  };
+  const auto criteo = [](const std::string& file) { return absl::StrCat("train { criteo { path: '", file, "' } }"); };
+  EXPECT_THAT(refusal(criteo("short.tsv"), table + layer),
+              HasSubstr("short.tsv:2: got 38 columns, want 40: label, 13 numbers, 26 categories"));
+  EXPECT_THAT(refusal(criteo("wide.tsv"), table + layer),
+              HasSubstr("wide.tsv:2: column 21 (counted from 1): got \"10000000000000000\", want at most 16 hex"));
+  EXPECT_THAT(refusal(criteo("label.tsv"), table + layer),
+              HasSubstr("label.tsv:2: column 1 (counted from 1): got \"2\", want 0 or 1, the label"));
+  EXPECT_THAT(refusal("train { csv { path: 'train.csv' header: true label: 'label' hashed: 'user' hashed: 'item' } } "
+                      "test { csv { path: 'test.csv' header: true } }",
+                      table + layer),
+              HasSubstr("test.csv:1: has no column \"item\", want the columns of the training data"));
+  EXPECT_THAT(refusal(criteo("good.tsv"), table),
+              HasSubstr("job.textproto:3:9: model.tables[0]: got \"ids\", which no layer looks up"));
+  EXPECT_THAT(refusal(criteo("good.tsv"), layer),
+              HasSubstr("model.layers[0].embedding.table: got \"ids\", want a table, but model.tables has none"));
+  EXPECT_THAT(refusal(criteo("good.tsv"), table + "layers { embedding { table: 'ids' fields: 'C27' } }"),
+              HasSubstr("the data has no field of ids \"C27\", want one of its 26"));
 }
 
 }  // namespace

@@ -73,6 +73,49 @@ TEST_F(EmulatedGpuTest, AModelOfTheCpuPredictsTheSameOnIt) {
   EXPECT_GE(cuda["accuracy"].get<double>(), 0.8);
 }
 
+// Bags of one id and of none, sums and means, and products of pairs.
+TEST_F(EmulatedGpuTest, AModelWithTablesTrainsAsOnTheCpu) {
+  const auto write = [&](const std::string& precision) {
+    Write("job.textproto", absl::StrCat(R"(name: "clicks"
+seed: 3
+data {
+  train { planted_clicks { rows: 1200 end: 1000 ids: 30 drift: 0 } }
+  test { planted_clicks { rows: 1200 begin: 1000 ids: 30 drift: 0 } }
+}
+model {
+  tables { name: "sums" dim: 4 optimizer { adagrad { learning_rate: 0.1 } } }
+  tables { name: "means" dim: 4 optimizer { adagrad { learning_rate: 0.1 } } }
+  layers { dense { units: 4 } }
+  layers { embedding { table: "sums" fields: ["C1", "C2", "C3"] } }
+  layers { embedding { table: "means" fields: ["C3", "C26"] pooling: AVERAGE } }
+  layers { dot_interaction { dim: 4 } }
+  layers { dense { units: 1 } }
+  loss { sigmoid_cross_entropy {} }
+}
+training { epochs: 1 batch_size: 33 precision: )",
+                                        precision, R"( }
+optimizer { adagrad { learning_rate: 0.02 } }
+policy { sync { deterministic: true } }
+)"));
+  };
+  write("FP32");
+  const Json cpu = Train({"--workers", "1"}, "on_cpu", "cpu");
+  const Json cuda = Train({"--workers", "1"}, "on_cuda", "cuda");
+  EXPECT_EQ(cuda["rows"], cpu["rows"]);
+  EXPECT_NEAR(cuda["log_loss"].get<double>(), cpu["log_loss"].get<double>(), 1e-5);
+  EXPECT_LE(LargestDifference("on_cpu", "on_cuda"), 1e-5);
+  Run({"data", "ctr", Path("clicks"), "--rows", "10", "--test_rows", "100", "--ids", "30", "--drift", "0", "--seed",
+       "3"});
+  const auto eval = [&](const std::string& device) {
+    return Json::parse(Run({"eval", Path("on_cuda"), "--data", Path("clicks/test.tsv"), "--device", device, "--json"}));
+  };
+  EXPECT_NEAR(eval("cuda")["loss"].get<double>(), eval("cpu")["loss"].get<double>(), 1e-5);
+  write("BF16");
+  const Json half = Train({"--workers", "1"}, "in_bf16", "cuda");
+  EXPECT_EQ(half["rows"], cpu["rows"]);
+  EXPECT_NEAR(half["log_loss"].get<double>(), cpu["log_loss"].get<double>(), 2e-2);
+}
+
 struct Training {
   std::string precision;
   std::string model;

@@ -110,7 +110,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     full_ = shared_->connections.fetch_add(1) >= shared_->options.max_connections;
   }
   ~Connection() {
-    (void)Hold(0);
+    Hold(0);
     shared_->connections.fetch_sub(1);
   }
 
@@ -122,16 +122,16 @@ class Connection : public std::enable_shared_from_this<Connection> {
  private:
   const HttpServer::Options& options() const { return shared_->options; }
 
-  // Counts the bytes of the body or response that the connection holds now, in place of those before. False if all
-  // connections together hold more than they may.
-  bool Hold(uint64_t bytes) {
+  // Counts the bytes of the body or response that the connection holds now, in place of those before.
+  void Hold(uint64_t bytes) {
     // The difference may be negative; unsigned sums wrap.
-    const uint64_t change = bytes - std::exchange(held_, bytes);
-    return shared_->held_bytes.fetch_add(change) + change <= options().max_held_bytes;
+    shared_->held_bytes.fetch_add(bytes - std::exchange(held_, bytes));
   }
+  // True if all connections together hold more than they may.
+  bool HoldTooMuch() const { return shared_->held_bytes.load() > options().max_held_bytes; }
 
   void AwaitRequest() {
-    (void)Hold(0);
+    Hold(0);
     parser_.emplace();
     parser_->header_limit(options().max_header_bytes);
     parser_->body_limit(options().max_body_bytes);
@@ -168,12 +168,14 @@ class Connection : public std::enable_shared_from_this<Connection> {
     if (parser_->is_done()) return Answer();
     http::async_read_some(stream_, buffer_, *parser_, [self = shared_from_this()](const error_code& error, size_t) {
       if (error) return self->OnBadRequest(error);
-      if (!self->Hold(self->parser_->get().body().size())) return self->SendBusy(/*keep=*/false);
+      self->Hold(self->parser_->get().body().size());
+      if (self->HoldTooMuch()) return self->SendBusy(/*keep=*/false);
       self->ReadBody();
     });
   }
 
   void SendBusy(bool keep) {
+    Hold(0);
     parser_.reset();
     Send(Failure(503, "requests and answers in progress take too much memory; try again"), 11, keep, /*body=*/true);
   }
@@ -192,7 +194,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
     stream_.expires_never();
     const HttpResponse response =
         request.has_value() ? options().handler(*request) : Failure(400, "target: want a path, such as /healthz");
-    if (!Hold(response.body.size())) return SendBusy(keep);
+    Hold(response.body.size());
+    if (HoldTooMuch()) return SendBusy(keep);
     Send(response, version, keep, body);
   }
 

@@ -8,9 +8,11 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/strip.h"
 #include "common/job/job_file.h"
 #include "common/text/json_fields.h"
 #include "worker/data/datasets/example_values.h"
@@ -83,11 +85,39 @@ absl::Status ExampleReader::CheckCount(uint64_t count) const {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Examples> ExampleReader::ReadExactly(uint64_t count, absl::string_view text, bool header) const {
-  absl::StatusOr<Examples> examples = Read(text, header);
-  if (!examples.ok() || examples->count == count) return examples;
-  return absl::InvalidArgumentError(
-      absl::StrCat("got ", count, " examples, of which ", count - examples->count, " are blank, want no blank ones"));
+void ExampleReader::Lines::Add(absl::string_view line) {
+  absl::StrAppend(&text, line, "\n");
+  count += 1 + std::count(line.begin(), line.end(), '\n');
+}
+
+absl::Status ExampleReader::Lines::AddExample(const std::string& line) {
+  if (line.empty() || line.find('\n') != line.npos) {
+    return absl::InvalidArgumentError(absl::StrCat("example ", begins.size(), ": got ",
+                                                   line.empty() ? "an empty text" : "a line break", ", want one line"));
+  }
+  begins.push_back(count + 1);
+  Add(line);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Examples> ExampleReader::ReadExactly(const Lines& lines, bool header) const {
+  absl::StatusOr<Examples> examples = Read(lines.text, header);
+  const uint64_t count = lines.begins.size();
+  if (examples.ok() && examples->count != count) {
+    return absl::InvalidArgumentError(absl::StrCat("got ", count, " examples that are ", examples->count,
+                                                   " lines of data, want one line for each, none of them blank"));
+  }
+  if (examples.ok()) return examples;
+  // "examples:3: has 38 fields" of the reader.
+  absl::string_view message = examples.status().message();
+  uint64_t line = 0;
+  if (!absl::ConsumePrefix(&message, absl::StrCat(kName, ":")) ||
+      !absl::SimpleAtoi(message.substr(0, message.find(':')), &line) || line < lines.begins.front()) {
+    return examples;
+  }
+  const auto after = std::upper_bound(lines.begins.begin(), lines.begins.end(), line);
+  return absl::Status(examples.status().code(),
+                      absl::StrCat("example ", after - lines.begins.begin() - 1, message.substr(message.find(':'))));
 }
 
 absl::StatusOr<Examples> ExampleReader::Read(absl::string_view text, bool header) const {
@@ -115,22 +145,14 @@ absl::StatusOr<Examples> ExampleReader::Read(absl::string_view text, bool header
   return examples;
 }
 
-absl::Status ExampleReader::AddLine(size_t example, const std::string& line, std::string& text) {
-  if (line.empty() || line.find('\n') != line.npos) {
-    return absl::InvalidArgumentError(absl::StrCat("example ", example, ": got ",
-                                                   line.empty() ? "an empty text" : "a line break", ", want one line"));
-  }
-  absl::StrAppend(&text, line, "\n");
-  return absl::OkStatus();
-}
-
 absl::StatusOr<Examples> ExampleReader::ReadLines(const google::protobuf::RepeatedPtrField<std::string>& lines) const {
   if (absl::Status status = CheckCount(lines.size()); !status.ok()) return status;
-  std::string text;
-  for (int i = 0; i < lines.size(); ++i) {
-    if (absl::Status status = AddLine(i, lines[i], text); !status.ok()) return status;
+  Lines all;
+  for (const std::string& line : lines) {
+    if (absl::Status status = all.AddExample(line); !status.ok()) return status;
   }
-  return ReadExactly(lines.size(), text, /*header=*/false);
+  if (all.begins.empty()) return absl::InvalidArgumentError("got no lines, want at least one");
+  return ReadExactly(all, /*header=*/false);
 }
 
 absl::StatusOr<Examples> ExampleReader::ReadJson(const Json& list) const {
@@ -140,12 +162,12 @@ absl::StatusOr<Examples> ExampleReader::ReadJson(const Json& list) const {
   if (absl::Status status = CheckCount(list.size()); !status.ok()) return status;
   if (list.front().is_object()) return ReadObjects(list);
   if (list.front().is_array()) return ReadLists(list);
-  std::string text;
+  Lines lines;
   for (size_t i = 0; i < list.size(); ++i) {
     if (!list[i].is_string()) return WrongKind(i, list[i], i == 0 ? "a text, an object or a list" : "a text");
-    if (absl::Status status = AddLine(i, list[i].get<std::string>(), text); !status.ok()) return status;
+    if (absl::Status status = lines.AddExample(list[i].get<std::string>()); !status.ok()) return status;
   }
-  return ReadExactly(list.size(), text, /*header=*/false);
+  return ReadExactly(lines, /*header=*/false);
 }
 
 absl::StatusOr<Examples> ExampleReader::ReadObjects(const Json& list) const {
@@ -159,9 +181,10 @@ absl::StatusOr<Examples> ExampleReader::ReadObjects(const Json& list) const {
     if (used) columns.push_back(&column);
   }
   const std::string delimiter = source_.csv().delimiter().empty() ? "," : source_.csv().delimiter();
-  std::string text = absl::StrJoin(columns, delimiter, [](std::string* out, const TableColumn* column) {
+  Lines lines;
+  lines.Add(absl::StrJoin(columns, delimiter, [](std::string* out, const TableColumn* column) {
     absl::StrAppend(out, Quoted(column->name));
-  });
+  }));
   for (size_t i = 0; i < list.size(); ++i) {
     if (!list[i].is_object()) return WrongKind(i, list[i], "an object");
     std::vector<std::string> fields;
@@ -181,15 +204,16 @@ absl::StatusOr<Examples> ExampleReader::ReadObjects(const Json& list) const {
           absl::StrCat("example ", i, ": got no known column, want columns of the training data, such as ",
                        QuotedText(columns.front()->name)));
     }
-    absl::StrAppend(&text, "\n", absl::StrJoin(fields, delimiter));
+    lines.begins.push_back(lines.count + 1);
+    lines.Add(absl::StrJoin(fields, delimiter));
   }
-  return ReadExactly(list.size(), text, /*header=*/true);
+  return ReadExactly(lines, /*header=*/true);
 }
 
 absl::StatusOr<Examples> ExampleReader::ReadLists(const Json& list) const {
   if (!schema_.has_value()) return ReadFeatures(list);
   const std::string delimiter = source_.csv().delimiter().empty() ? "," : source_.csv().delimiter();
-  std::string text;
+  Lines lines;
   for (size_t i = 0; i < list.size(); ++i) {
     if (!list[i].is_array()) return WrongKind(i, list[i], "a list");
     std::vector<std::string> fields;
@@ -200,9 +224,10 @@ absl::StatusOr<Examples> ExampleReader::ReadLists(const Json& list) const {
       }
       fields.push_back(*std::move(field));
     }
-    absl::StrAppend(&text, absl::StrJoin(fields, delimiter), "\n");
+    lines.begins.push_back(lines.count + 1);
+    lines.Add(absl::StrJoin(fields, delimiter));
   }
-  return ReadExactly(list.size(), text, /*header=*/false);
+  return ReadExactly(lines, /*header=*/false);
 }
 
 absl::StatusOr<Examples> ExampleReader::ReadFeatures(const Json& list) const {

@@ -40,8 +40,8 @@ class ExampleReader {
   // Returns the field of v1.DataSource, such as "criteo".
   std::string format() const;
 
-  // Reads lines as in a file of the training data's format. The label may be missing. INVALID_ARGUMENT names the line
-  // and the column.
+  // Reads lines as in a file of the training data's format. The label may be missing. INVALID_ARGUMENT names the
+  // example, from 0, and the column.
   absl::StatusOr<Examples> ReadLines(const google::protobuf::RepeatedPtrField<std::string>& lines) const;
 
   // Reads a JSON list. All examples are of one kind:
@@ -57,10 +57,20 @@ class ExampleReader {
   // Refuses more examples than a request may have, before there is memory for them.
   absl::Status CheckCount(uint64_t count) const;
   absl::StatusOr<Examples> Read(absl::string_view text, bool header) const;
-  // Refuses a text of which the reader skips lines.
-  absl::StatusOr<Examples> ReadExactly(uint64_t count, absl::string_view text, bool header) const;
-  // Adds a line to a text for Read. Errors name the example.
-  static absl::Status AddLine(size_t example, const std::string& line, std::string& text);
+  // Lines for Read, and the number of each example's first one, from 1.
+  struct Lines {
+    std::string text;
+    std::vector<uint64_t> begins;
+    // Lines so far.
+    uint64_t count = 0;
+
+    // `line` is text of one or more lines without the last "\n".
+    void Add(absl::string_view line);
+    // Adds an example of one line. Errors name the example.
+    absl::Status AddExample(const std::string& line);
+  };
+  // Reads one example for each of `begins`. Errors name the example in place of its line.
+  absl::StatusOr<Examples> ReadExactly(const Lines& lines, bool header) const;
   absl::StatusOr<Examples> ReadObjects(const nlohmann::json& list) const;
   absl::StatusOr<Examples> ReadLists(const nlohmann::json& list) const;
   absl::StatusOr<Examples> ReadFeatures(const nlohmann::json& list) const;

@@ -75,7 +75,7 @@ TEST_F(CsvReaderTest, NamesTheExampleThatDoesNotFit) {
   const auto reader = Trained("x,user,y\n1,ana,0\n3,ben,1\n", "header: true label: 'y' hashed: 'user'");
   ASSERT_NE(reader, nullptr);
   EXPECT_THAT(Error(Json(*reader, R"([{"x": 1, "user": "a"}, {"x": "z", "user": "b"}])")),
-              HasSubstr("examples:3: column \"x\" is \"z\", want a number"));
+              HasSubstr("example 1: column \"x\" is \"z\", want a number"));
   EXPECT_THAT(Error(Json(*reader, R"([{"x": [1], "user": "a"}])")),
               HasSubstr("example 0: column \"x\": got array, want a number, a text or null"));
   EXPECT_EQ(Error(Json(*reader, R"([{"z": 1}])")),
@@ -84,7 +84,13 @@ TEST_F(CsvReaderTest, NamesTheExampleThatDoesNotFit) {
   EXPECT_THAT(Error(Json(*reader, R"(["1,2,3,4"])")), HasSubstr("has 4 columns, want 3"));
   EXPECT_EQ(Error(Json(*reader, R"(["1,ana", ""])")), "example 1: got an empty text, want one line");
   EXPECT_EQ(Error(Json(*reader, R"(["1,ana\n2,ben"])")), "example 0: got a line break, want one line");
-  EXPECT_EQ(Error(Json(*reader, R"(["1,ana", "  "])")), "got 2 examples, of which 1 are blank, want no blank ones");
+  EXPECT_EQ(Error(Json(*reader, R"(["1,ana", "  "])")),
+            "got 2 examples that are 1 lines of data, want one line for each, none of them blank");
+  EXPECT_EQ(Error(Json(*reader, R"(["\"1,ana", "3\",ben"])")),
+            "got 2 examples that are 1 lines of data, want one line for each, none of them blank");
+  EXPECT_THAT(Error(Json(*reader, R"([{"x": 1, "user": "of\ntwo\nlines"}, {"x": 2}, {"x": "z"}])")),
+              HasSubstr("example 2: column \"x\" is \"z\", want a number"));
+  EXPECT_THAT(Error(Json(*reader, R"([[1, "of\ntwo lines"], ["z", "b"]])")), HasSubstr("example 1: column \"x\""));
   EXPECT_EQ(Error(Json(*reader, "[]")), "got no list of examples, want a list of at least one");
   EXPECT_EQ(Error(Json(*reader, "7")), "got no list of examples, want a list of at least one");
   EXPECT_EQ(Error(Json(*reader, "[7]")), "example 0: got number, want a text, an object or a list");
@@ -124,7 +130,7 @@ TEST(ExampleReaderTest, ReadsLinesOfClicksWithAndWithoutLabel) {
     EXPECT_EQ(examples->ids.ids[0], examples->ids.ids[26]) << "the same category of the same field";
     EXPECT_NE(examples->ids.ids[0], examples->ids.ids[1]) << "the same category of another field";
     *lines.Add() = line.substr(0, line.rfind('\t'));
-    EXPECT_THAT(Error(reader->ReadLines(lines)), HasSubstr("examples:3: "));
+    EXPECT_THAT(Error(reader->ReadLines(lines)), HasSubstr("example 2: got "));
     EXPECT_EQ(Error(Json(*reader, "[[1, 2]]")), "got lists, want texts: lines of the training data's format");
   }
 }

@@ -170,7 +170,7 @@ TEST_F(PredictionApiTest, RefusesBodiesThatAreNoRequest) {
   EXPECT_EQ(Error("{\"instances\": [[1, 2]]}"), "example 0: got 2 features, want 3");
   EXPECT_EQ(Error("{\"instances\": [[1, 2, 1e39]]}"), "example 0: got 1e+39 as feature 2, want a finite number");
   EXPECT_EQ(Error("{\"instances\": [[1, 2, [3]]]}"), "example 0: got [3] as feature 2, want a finite number");
-  EXPECT_THAT(Error("{\"instances\": [\"1:1 2:nan\"]}"), HasSubstr("examples:1: the value of index 2 is \"nan\""));
+  EXPECT_THAT(Error("{\"instances\": [\"1:1 2:nan\"]}"), HasSubstr("example 0: the value of index 2 is \"nan\""));
   EXPECT_THAT(Error("{\"instances\": [\"1:1 4:1\"]}"), HasSubstr("index 4 is out of range, want 1 to 3"));
   EXPECT_EQ(Error("{\"instances\": [{\"a\": 1}]}"),
             "got objects, want texts or lists: the model was not trained from CSV with column names");
