@@ -53,6 +53,7 @@ MODES = {
     "sync": ("policy { sync {} }", ""),
     "async": ("policy { async {} }", ""),
     "async_scaled": ("policy { async { scale_by_staleness: true } }", ""),
+    "async_scaled_table": ("policy { async { scale_by_staleness: true staleness_of: TABLE } }", ""),
     "bounded": ("policy { bounded { steps_ahead: 4 } }", ""),
     "hybrid": ("policy { sync {} }", "policy { async {} }"),
 }

@@ -165,6 +165,7 @@ void Client::Operation::AddRowsLocked(const ShardReply& reply) {
   result.evicted += reply.rows.evicted();
   result.max_staleness = std::max(result.max_staleness, reply.rows.max_staleness());
   result.duplicate = result.duplicate || reply.rows.duplicate();
+  result.clocks.Add(reply.clocks);
   result.bytes_sent += reply.bytes_sent;
   result.bytes_received += reply.bytes_received;
   result.retries += reply.retries;

@@ -198,6 +198,37 @@ TEST_F(ClientRowsTest, CountsStalenessFromTheOldestVersionOfARepeatedId) {
   EXPECT_EQ(Push({6}, {1, 2}, {40}).orphaned, 1);
 }
 
+TEST_F(ClientRowsTest, APushCarriesEachShardsClockOfThePull) {
+  const std::vector<uint64_t> ids = Numbers(100);
+  std::vector<float> values(200, 1);
+  // A fake's clock is the number of its pushes and pulls. The first row is of one shard.
+  Push({0}, {1, 1});
+  const RowClocks clocks = Done(client().PullRows({{1, ids, absl::MakeSpan(values)}})).clocks;
+  Push(ids, values);
+  RowPush push{1, ids, values, {}};
+  push.clocks = &clocks;
+  Done(client().PushRows(0, 1, {push}));
+  uint64_t sum = 0;
+  for (uint32_t shard = 0; shard < 3; ++shard) {
+    const std::vector<FakeRows::Batch> pushes = shards_[shard]->row_pushes();
+    EXPECT_EQ(pushes[pushes.size() - 2].clock, std::nullopt);
+    EXPECT_EQ(pushes.back().clock, clocks.Find(1, shard));
+    EXPECT_EQ(pushes.back().clock, pushes.size() - 2);
+    sum += pushes.back().clock.value_or(9);
+  }
+  EXPECT_EQ(sum, 1);
+}
+
+TEST_F(ClientRowsTest, OfSeveralMessagesOfAPullTheOldestClockCounts) {
+  // 16 MB: each shard gets two messages, the later of which has the larger clock.
+  ASSERT_EQ(client().DeclareTables({SgdTable(2, "wide", 1024)}), absl::OkStatus());
+  const std::vector<uint64_t> ids = Numbers(4'000);
+  std::vector<float> values(1024 * ids.size());
+  const RowClocks clocks = Done(client().PullRows({{2, ids, absl::MakeSpan(values)}})).clocks;
+  EXPECT_EQ(shard0_.row_pulls().size(), 2u);
+  for (uint32_t shard = 0; shard < 3; ++shard) EXPECT_EQ(clocks.Find(2, shard), 0u);
+}
+
 TEST_F(ClientRowsTest, SendsARetryWithTheSameSequenceNumberAndBytes) {
   client();
   for (FakeParameterService* shard : shards_) shard->FailNext(1, grpc::Status(grpc::StatusCode::UNAVAILABLE, "busy"));

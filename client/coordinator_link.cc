@@ -195,11 +195,13 @@ absl::Status CoordinatorLink::Leave(const std::string& failure, bool worker_loca
   return Call<v1::LeaveResponse>(&leaving_, Within("leave", kLeaveTimeout), std::move(request), &Async::Leave).status();
 }
 
-absl::StatusOr<v1::AcquireLeaseResponse> CoordinatorLink::AcquireLease(absl::Duration timeout) {
+absl::StatusOr<v1::AcquireLeaseResponse> CoordinatorLink::AcquireLease(
+    absl::Duration timeout, const std::optional<v1::StreamSpan>& found) {
   absl::Time now = absl::Now();
   const absl::Time deadline = now + timeout;
   v1::AcquireLeaseRequest request;
   *request.mutable_member() = member();
+  if (found.has_value()) *request.mutable_found() = *found;
   while (true) {
     const absl::Duration wait = std::clamp(deadline - now, absl::Milliseconds(1), kMaxPoll);
     request.set_wait_ms(absl::ToInt64Milliseconds(wait));
@@ -215,7 +217,10 @@ absl::StatusOr<v1::AcquireLeaseResponse> CoordinatorLink::AcquireLease(absl::Dur
       if (response->has_lease()) held_.insert(response->lease().id());
       if (response->epochs_done() > 0) epochs_done_ = response->epochs_done();
     }
-    if (!response.ok() || response->finished() || response->has_lease() || response->epochs_done() > 0) return response;
+    if (!response.ok() || response->finished() || response->has_lease() || response->epochs_done() > 0 ||
+        response->has_stream_position()) {
+      return response;
+    }
     const absl::Duration waited = absl::Now() - now;
     now += waited;
     if (now >= deadline) {

@@ -55,8 +55,12 @@ class CoordinatorLink {
 
   // Blocks for up to `timeout` until there is a lease, the data is `finished`, or the job awaits the evaluation of
   // more epochs than before; call it from one thread at a time. A
-  // lease whose response was lost is returned again. DEADLINE_EXCEEDED names the members that it waited for.
-  absl::StatusOr<v1::AcquireLeaseResponse> AcquireLease(absl::Duration timeout);
+  // lease whose response was lost is returned again. DEADLINE_EXCEEDED names the members that it waited for. In a job
+  // with a stream, returns a position of the stream instead of waiting for a lease; `found` as in AcquireLeaseRequest.
+  absl::StatusOr<v1::AcquireLeaseResponse> AcquireLease(absl::Duration timeout,
+                                                        const std::optional<v1::StreamSpan>& found = std::nullopt);
+  // Returns true if CancelCalls was called, or is called within `timeout`.
+  bool AwaitCancel(absl::Duration timeout) { return calls_.WaitForShutdown(timeout); }
   // AcquireLeaseResponse.epochs_done of the last response that had any; 0: none.
   uint32_t epochs_done() const;
   absl::Status CompleteLease(uint64_t lease_id, uint64_t steps, uint64_t batches);

@@ -295,7 +295,10 @@ absl::Status ShardExchange::DecodeResponse(const ReceivedBytes& bytes, ShardRepl
     case Kind::kPullRows: {
       const auto answer = DecodePayloadMessage<v1::PullRowsResponse, v1::RowValues>(
           bytes.pieces, v1::PullRowsResponse::kValuesFieldNumber, kMaxSlicesPerMessage);
-      return answer.ok() ? DecodeRows(answer->items, message_.rows) : fault(answer.status());
+      if (!answer.ok()) return fault(answer.status());
+      absl::StatusOr<RowClocks> clocks = DecodeRows(answer->items, message_.rows);
+      if (clocks.ok()) reply.clocks = *std::move(clocks);
+      return clocks.status();
     }
     case Kind::kPull:
     case Kind::kPushPull:

@@ -29,6 +29,8 @@ struct ShardReply {
   v1::PushOutcome outcome;
   v1::SetValuesResponse set;
   v1::RowsOutcome rows;
+  // Of the tables' rows if the message pulled.
+  RowClocks clocks;
   // Versions of the slices' values if the message pulled.
   std::vector<uint64_t> versions;
   uint64_t bytes_sent = 0;

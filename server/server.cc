@@ -8,12 +8,12 @@
 #include "absl/time/clock.h"
 #include "common/concurrency/executor.h"
 #include "common/rpc/channel.h"
+#include "common/rpc/connection_gate.h"
 #include "common/rpc/credentials.h"
 #include "common/status/error_reason.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/health_check_service_interface.h"
-#include "server/rpc/port/connection_gate.h"
 #include "server/rpc/standby_service.h"
 
 namespace ballast {

@@ -56,6 +56,7 @@ TEST_F(ClickModelsTest, EveryModeLearns) {
       {"sync", {}},
       {"async", {{"sync { deterministic: true }", "async {}"}}},
       {"scaled", {{"sync { deterministic: true }", "async { scale_by_staleness: true }"}}},
+      {"scaled_table", {{"sync { deterministic: true }", "async { scale_by_staleness: true staleness_of: TABLE }"}}},
       {"bounded", {{"sync { deterministic: true }", "bounded { steps_ahead: 2 }"}}},
       {"hybrid", {{"dim: 8 optimizer", "dim: 8 policy { async {} } optimizer"}}},
       {"accumulated", {{"batch_size: 256", "batch_size: 64 accumulate_batches: 4"}}},

@@ -191,6 +191,31 @@ TEST_F(HostileRowsTest, CountsAVersionThatTheRowNeverReached) {
   EXPECT_THAT(Pull({7}), ElementsAre(3, 2));
 }
 
+TEST_F(HostileRowsTest, AClockThatTheTableNeverReachedIsNotStale) {
+  v1::PlacedTable table = Table(43, "scaled", 2);
+  table.mutable_spec()->mutable_policy()->mutable_async()->set_scale_by_staleness(true);
+  table.mutable_spec()->mutable_policy()->mutable_async()->set_staleness_of(v1::ConsistencyPolicy::TABLE);
+  ASSERT_EQ(Declare(table).error_message(), "");
+  v1::PushRowsRequest push = Rows({7}, {1, 2}, 43);
+  push.mutable_gradients(0)->set_clock(std::numeric_limits<uint64_t>::max());
+  EXPECT_EQ(Outcome(push).max_staleness(), 0);
+  EXPECT_THAT(Pull({7}, 43), ElementsAre(4, 3));
+  // A table that does not count it ignores it.
+  push = Rows({7}, {1, 2});
+  push.mutable_gradients(0)->set_clock(std::numeric_limits<uint64_t>::max());
+  EXPECT_EQ(Outcome(push).applied(), 1);
+  EXPECT_THAT(Pull({7}), ElementsAre(3, 1));
+}
+
+TEST_F(HostileRowsTest, RefusesStalenessThatIsOfNothing) {
+  v1::PlacedTable table = Table(43, "scaled", 2);
+  v1::ConsistencyPolicy::Async& async = *table.mutable_spec()->mutable_policy()->mutable_async();
+  async.set_scale_by_staleness(true);
+  async.set_staleness_of(static_cast<v1::ConsistencyPolicy::StalenessOf>(2));
+  EXPECT_EQ(Declare(table).error_message(), "table \"scaled\": policy.async.staleness_of: got 2, want ROW or TABLE");
+  ExpectNothingChanged();
+}
+
 TEST_F(HostileRowsTest, RefusesNumbersThatAreNotFinite) {
   for (float number : {NAN, INFINITY, -INFINITY}) {
     ExpectRefused(Rows({7, 8}, {1, 1, 1, number}), Code::INVALID_ARGUMENT,

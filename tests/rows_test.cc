@@ -311,6 +311,30 @@ TEST(RowsTest, StalenessCountsFromTheVersionsThatWerePulled) {
   EXPECT_EQ(pushed.created, 1);
 }
 
+TEST(RowsTest, StalenessOfTheTableCountsFromTheClocksThatWerePulled) {
+  Cluster cluster(3, 2);
+  const auto join = [&](uint32_t worker) {
+    ClientOptions options = AsyncOptions(cluster, worker);
+    options.policy.mutable_async()->set_scale_by_staleness(true);
+    options.policy.mutable_async()->set_staleness_of(v1::ConsistencyPolicy::TABLE);
+    return JoinTables(options, {SgdTable(kTable, "counts", kDim)});
+  };
+  const std::unique_ptr<Client> slow = join(0), fast = join(1);
+  // Rows at all servers.
+  const std::vector<uint64_t> ids = Numbers(100);
+  std::vector<float> values(ids.size() * kDim);
+  const RowsResult pulled = Done(slow->PullRows({{kTable, ids, absl::MakeSpan(values)}}));
+  for (uint64_t step = 0; step < 3; ++step) Count(*fast, {5}, kDim, step, /*last_of_step=*/true);
+  const std::vector<float> gradients(ids.size() * kDim, -1);
+  RowPush push{kTable, ids, gradients, {}};
+  push.clocks = &pulled.clocks;
+  const RowsResult pushed = Done(slow->PushRows(0, 1, {push}, /*last_of_step=*/true));
+  EXPECT_EQ(pushed.max_staleness, 3);
+  EXPECT_EQ(pushed.applied, 100);
+  EXPECT_THAT(Pull(*slow, {5}), Each(3.25));
+  EXPECT_THAT(Pull(*slow, Numbers(5)), Each(0.25)) << "rows that nobody else had changed";
+}
+
 TEST(RowsTest, ATableDeclaredTwiceDifferentlyIsRefused) {
   Cluster cluster(3, 2);
   const std::unique_ptr<Client> first = JoinTables(AsyncOptions(cluster, 0), {SgdTable(kTable, "counts", kDim)});

@@ -5,6 +5,7 @@
 
 #include "absl/types/span.h"
 #include "ballast/v1/table.pb.h"
+#include "client/rows/row_clocks.h"
 
 namespace ballast {
 
@@ -35,9 +36,12 @@ struct RowPush {
   // The number of times that the batch used each id, for a caller that has added gradients itself; empty: once, and as
   // often as an id is repeated.
   absl::Span<const uint16_t> uses = {};
+  // RowsResult.clocks of the pull of these rows, for policies with staleness_of TABLE. If null, that staleness is not
+  // counted.
+  const RowClocks* clocks = nullptr;
 };
 
-// Result of a call for rows. A pull sets only the bytes and the retries.
+// Result of a call for rows. A pull sets only the bytes, the retries and the clocks.
 struct RowsResult {
   // Distinct rows that were updated; among them, rows that began with this push, and rows whose version was not
   // reached. Under policy sync, those of a step that this push completed.
@@ -50,13 +54,16 @@ struct RowsResult {
   // Policy sync: rows whose gradients wait for their step, and rows whose step is over.
   uint64_t kept = 0;
   uint64_t dropped = 0;
-  // Largest staleness of a row, in its updates.
+  // Largest staleness of a row, in its updates; with staleness_of TABLE, in steps of the table's clock.
   uint32_t max_staleness = 0;
   // The shard had already accepted an earlier attempt, whose response was lost; the push was still applied only once.
   bool duplicate = false;
   uint64_t bytes_sent = 0;
   uint64_t bytes_received = 0;
   uint32_t retries = 0;
+  // Of a pull: clocks of the tables whose policy has staleness_of TABLE. If a push has rows of several pulls, add
+  // theirs.
+  RowClocks clocks;
 };
 
 }  // namespace ballast

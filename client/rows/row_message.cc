@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -203,7 +204,7 @@ void SplitByShard(const PlacedTable& placed, std::shared_ptr<const TableRows> ro
     const uint64_t next = uint64_t{span.first} + span.count;
     const bool last = next == uint64_t{1} << range_bits;
     const size_t end = last ? rows->order.size() : rows->order.CountBelow(next << (64 - range_bits));
-    if (end > begin) by_shard[span.shard].push_back({rows, begin, end});
+    if (end > begin) by_shard[span.shard].push_back({rows, begin, end, span.shard});
     begin = end;
   }
 }
@@ -223,7 +224,7 @@ std::vector<std::vector<RowRun>> PackRows(absl::Span<const RowRun> runs, uint64_
       // A message has at least one row.
       const uint64_t room = max_bytes - std::min(max_bytes, bytes + kItemOverheadBytes);
       const size_t rows = std::min<uint64_t>(run.size(), std::max<uint64_t>(room / row_bytes, 1));
-      messages.back().push_back({run.table, run.begin, run.begin + rows});
+      messages.back().push_back({run.table, run.begin, run.begin + rows, run.shard});
       bytes += kItemOverheadBytes + rows * row_bytes;
       run.begin += rows;
     }
@@ -238,6 +239,10 @@ RowPayload EncodeRun(const RowRun& run) {
   payload.item.set_ids(Ids(run, rows.push.ids));
   if (!rows.push.versions.empty()) payload.item.set_versions(Versions(run));
   if (rows.counts_uses) payload.item.set_uses(Uses(run));
+  if (rows.push.clocks != nullptr) {
+    const std::optional<uint64_t> clock = rows.push.clocks->Find(rows.table_id, run.shard);
+    if (clock.has_value()) payload.item.set_clock(*clock);
+  }
   payload.item.set_encoding(rows.encoding);
   payload.bytes = grpc::Slice(run.size() * rows.PayloadBytes());
   // The cast is safe, because the slice is not shared yet.
@@ -272,7 +277,8 @@ void AddQueries(absl::Span<const RowRun> runs, v1::PullRowsRequest* request) {
   }
 }
 
-absl::Status DecodeRows(absl::Span<const ItemWithPayload<v1::RowValues>> response, absl::Span<const RowRun> runs) {
+absl::StatusOr<RowClocks> DecodeRows(absl::Span<const ItemWithPayload<v1::RowValues>> response,
+                                     absl::Span<const RowRun> runs) {
   if (response.size() != runs.size()) {
     return absl::InternalError(absl::StrCat("response has ", response.size(), " tables, want ", runs.size()));
   }
@@ -282,6 +288,7 @@ absl::Status DecodeRows(absl::Span<const ItemWithPayload<v1::RowValues>> respons
     if (!payload.ok()) return payload.status();
     payloads.push_back(*std::move(payload));
   }
+  RowClocks clocks;
   std::vector<float> values;
   for (size_t i = 0; i < runs.size(); ++i) {
     const RowRun& run = runs[i];
@@ -294,8 +301,9 @@ absl::Status DecodeRows(absl::Span<const ItemWithPayload<v1::RowValues>> respons
       Scatter(rows, begin, end, values.data());
     }
     if (!rows.pull.versions.empty() || !rows.pull.present.empty()) ScatterState(response[i].item, run);
+    if (response[i].item.has_clock()) clocks.Add(rows.table_id, run.shard, response[i].item.clock());
   }
-  return absl::OkStatus();
+  return clocks;
 }
 
 }  // namespace ballast

@@ -53,6 +53,7 @@ struct RowRun {
   std::shared_ptr<const TableRows> table;
   size_t begin = 0;
   size_t end = 0;
+  uint32_t shard = 0;
 
   size_t size() const { return end - begin; }
 };
@@ -78,8 +79,9 @@ grpc::ByteBuffer EncodeRowGradients(const v1::PushRowsRequest& envelope, absl::S
 // Adds the queries of a pull.
 void AddQueries(absl::Span<const RowRun> runs, v1::PullRowsRequest* request);
 
-// Decodes the response to a pull of the runs into the caller's memory. INTERNAL if the response does not match the
-// request, before anything is written.
-absl::Status DecodeRows(absl::Span<const ItemWithPayload<v1::RowValues>> response, absl::Span<const RowRun> runs);
+// Decodes the response to a pull of the runs into the caller's memory, and returns the clocks in it. INTERNAL if the
+// response does not match the request, before anything is written.
+absl::StatusOr<RowClocks> DecodeRows(absl::Span<const ItemWithPayload<v1::RowValues>> response,
+                                     absl::Span<const RowRun> runs);
 
 }  // namespace ballast

@@ -123,6 +123,33 @@ TEST(EncodeRunTest, SendsTheUsesOfRepeatedIdsToATableThatCountsThem) {
             "table \"ids\": uses: got 3 elements, want 1");
 }
 
+TEST(EncodeRunTest, SendsTheClockOfTheTableAtTheShard) {
+  const std::vector<uint64_t> ids = {7};
+  const std::vector<float> gradients = {1};
+  RowClocks clocks;
+  clocks.Add(1, 2, 40);
+  clocks.Add(4, 0, 41);
+  RowPush push{1, ids, gradients, {}};
+  const auto encode = [&](uint32_t shard) {
+    return EncodeRun({*OrderRows(SgdTable(1, "ids", 1), push, v1::ENCODING_FP32), 0, 1, shard}).item;
+  };
+  EXPECT_FALSE(encode(2).has_clock());
+  push.clocks = &clocks;
+  EXPECT_EQ(encode(2).clock(), 40);
+  EXPECT_FALSE(encode(0).has_clock()) << "no rows of the table were pulled from that shard";
+}
+
+TEST_F(RowMessageTest, EveryMessageOfARunIsOfItsShard) {
+  const auto rows = Push(100);
+  std::vector<std::vector<RowRun>> by_shard(3);
+  SplitByShard(SpreadRanges(spec_, 3), rows, by_shard);
+  for (uint32_t shard = 0; shard < 3; ++shard) {
+    const std::vector<std::vector<RowRun>> messages = PackRows(by_shard[shard], 1000);
+    EXPECT_GT(messages.size(), 1u);
+    for (const std::vector<RowRun>& runs : messages) EXPECT_EQ(runs[0].shard, shard);
+  }
+}
+
 // The response to a pull of row 7, into values_, versions_ and present_.
 class DecodeRowsTest : public testing::Test {
  protected:
@@ -136,17 +163,19 @@ class DecodeRowsTest : public testing::Test {
   }
 
   std::string Decode() {
-    const absl::Status status = DecodeRows({&response_, 1}, {{{rows_, 0, 1}}});
-    if (!status.ok()) {
+    const absl::StatusOr<RowClocks> clocks = DecodeRows({&response_, 1}, {{{rows_, 0, 1, /*shard=*/3}}});
+    if (!clocks.ok()) {
       EXPECT_THAT(values_, ElementsAre(9, 9)) << "written in spite of the error";
     }
-    return status.ToString();
+    clocks_ = clocks.value_or(RowClocks());
+    return clocks.status().ToString();
   }
 
   std::vector<uint64_t> ids_ = {7};
   std::vector<float> values_ = {9, 9};
   std::vector<uint32_t> versions_ = {9};
   std::vector<uint8_t> present_ = {9};
+  RowClocks clocks_;
   std::shared_ptr<const TableRows> rows_ =
       *OrderRows(SgdTable(1, "ids", 2),
                  RowPull{1, ids_, absl::MakeSpan(values_), v1::RowQuery::MISSING_INITIAL, absl::MakeSpan(versions_),
@@ -160,6 +189,14 @@ TEST_F(DecodeRowsTest, WritesValuesVersionsAndPresence) {
   EXPECT_THAT(values_, ElementsAre(1, 2));
   EXPECT_THAT(versions_, ElementsAre(5));
   EXPECT_THAT(present_, ElementsAre(1));
+}
+
+TEST_F(DecodeRowsTest, ReturnsTheClockOfTheTableAtTheShard) {
+  EXPECT_EQ(Decode(), "OK");
+  EXPECT_EQ(clocks_.Find(1, 3), std::nullopt);
+  response_.item.set_clock(12);
+  EXPECT_EQ(Decode(), "OK");
+  EXPECT_EQ(clocks_.Find(1, 3), 12u);
 }
 
 TEST_F(DecodeRowsTest, TakesNoPresenceForAllRowsPresent) {

@@ -16,7 +16,7 @@
 namespace ballast {
 
 // Fake tables: rows begin with zeros, and gradients are subtracted. Remembers the ids, versions and gradients of each
-// push. Thread safety: none.
+// push. Each pull has the number of pushes and pulls before it as its clock. Thread safety: none.
 class FakeRows {
  public:
   struct Row {
@@ -29,6 +29,7 @@ class FakeRows {
     std::vector<float> gradients;
     std::vector<uint32_t> versions;
     v1::Encoding encoding = v1::ENCODING_UNSPECIFIED;
+    std::optional<uint64_t> clock = std::nullopt;
   };
 
   void Declare(const v1::TableSpec& spec) { dims_[spec.id()] = spec.dim(); }
@@ -51,6 +52,7 @@ class FakeRows {
     }
     outcome.set_applied(outcome.applied() + batch->ids.size());
     pushes_.push_back(*batch);
+    if (gradients.has_clock()) pushes_.back().clock = gradients.clock();
     return true;
   }
 
@@ -80,6 +82,7 @@ class FakeRows {
     values.set_encoding(codec.encoding());
     values.mutable_payload()->resize(codec.EncodedBytes(all.size()));
     codec.Encode(all, 0, values.mutable_payload()->data());
+    values.set_clock(pushes_.size() + pulls_.size());
     pulls_.push_back({*ids, {}, {}, encoding});
     return true;
   }

@@ -152,6 +152,12 @@ class RowWatcher::Shard {
     if (stream_ != nullptr) stream_->Cancel();
   }
 
+  // The error since which no message has come; OK if one has.
+  absl::Status condition() const {
+    absl::MutexLock lock(&mutex_);
+    return condition_;
+  }
+
  private:
   struct Table {
     // By the first range of each span.
@@ -169,6 +175,7 @@ class RowWatcher::Shard {
           status,
           absl::StrCat("shard ", rank_, address_.empty() ? "" : absl::StrCat(" at ", address_), ": watch rows"));
       if (IsFinal(status)) return named;
+      SetCondition(named);
       if (messages_ > before + rejected_in_stream_) {
         failing_since = absl::InfiniteFuture();
         attempt = 1;
@@ -231,6 +238,7 @@ class RowWatcher::Shard {
       if (!message.ok()) return message.status();
       if (!message->has_value()) break;
       ++messages_;
+      SetCondition(absl::OkStatus());
       for (const v1::RowDelta& delta : (*message)->deltas()) {
         if (absl::Status status = Take(delta); !status.ok()) {
           ++watcher_->counts_.rejected;
@@ -278,6 +286,11 @@ class RowWatcher::Shard {
     return absl::OkStatus();
   }
 
+  void SetCondition(const absl::Status& status) {
+    absl::MutexLock lock(&mutex_);
+    condition_ = status;
+  }
+
   bool IsStopping() const {
     absl::MutexLock lock(&mutex_);
     return stopping_;
@@ -303,6 +316,7 @@ class RowWatcher::Shard {
 
   mutable absl::Mutex mutex_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status condition_ ABSL_GUARDED_BY(mutex_);
   // Null between calls.
   RowStream* stream_ ABSL_GUARDED_BY(mutex_) = nullptr;
   std::thread thread_;
@@ -400,6 +414,12 @@ absl::Status RowWatcher::AwaitComplete(absl::Duration timeout) {
 absl::Status RowWatcher::status() const {
   absl::MutexLock lock(&mutex_);
   return status_;
+}
+
+absl::Status RowWatcher::condition() const {
+  absl::Status status = this->status();
+  for (const auto& shard : shards_) status.Update(shard->condition());
+  return status;
 }
 
 RowWatcher::Counts RowWatcher::counts() const {

@@ -67,6 +67,10 @@ class RowWatcher {
   // OK, or the error of a shard that is not called again; its rows stay as they are.
   absl::Status status() const;
 
+  // OK while rows arrive from every shard; otherwise the error of one that does not answer, from which no newer rows
+  // come until it is called with success again.
+  absl::Status condition() const;
+
   // Numbers since the start, of all shards.
   struct Counts {
     uint64_t updates = 0;

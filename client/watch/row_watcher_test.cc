@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "ballast/v1/parameter_service.grpc.pb.h"
 #include "common/tables/row_chain.h"
 #include "common/tables/table_spec_fixture.h"
@@ -199,6 +200,25 @@ TEST_F(RowWatcherTest, AShardThatIsSilentIsCalledAgain) {
   const auto watcher = Start({SendAndWait({}), SendAndWait(AllRanges())});
   EXPECT_EQ(watcher->AwaitComplete(kTimeout), absl::OkStatus());
   EXPECT_GE(watcher->counts().reconnects, 1u);
+}
+
+TEST_F(RowWatcherTest, SaysWhileAShardDoesNotAnswer) {
+  const std::vector<v1::RowDelta> all = AllRanges();
+  absl::Notification back;
+  const ScriptedShard::Call returns = SendAndWait({Delta(9, 1, 2, all[9].chain())});
+  const auto watcher = Start({SendAndEnd(all, grpc::Status(grpc::StatusCode::UNAVAILABLE, "restarts")),
+                              SendAndEnd({}, grpc::Status(grpc::StatusCode::UNAVAILABLE, "is away")),
+                              [&](grpc::ServerContext* context, grpc::ServerWriter<v1::WatchRowsResponse>* writer) {
+                                back.WaitForNotification();
+                                return returns(context, writer);
+                              }});
+  ASSERT_EQ(watcher->AwaitComplete(kTimeout), absl::OkStatus());
+  ASSERT_TRUE(shard_->AwaitRequests(3));
+  EXPECT_THAT(std::string(watcher->condition().message()), HasSubstr("is away"));
+  EXPECT_EQ(watcher->status(), absl::OkStatus()) << "it is called again";
+  back.Notify();
+  ASSERT_TRUE(AwaitUpdates(kRanges + 1));
+  EXPECT_EQ(watcher->condition(), absl::OkStatus());
 }
 
 TEST_F(RowWatcherTest, ErrorsThatAnotherCallWouldHaveTooAreFinal) {

@@ -16,6 +16,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include "absl/base/call_once.h"
 #include "absl/strings/match.h"
@@ -99,6 +100,7 @@ std::optional<HttpResponse> ErrorResponse(const error_code& error, const HttpSer
 struct Shared {
   HttpServer::Options options;
   std::atomic<int> connections{0};
+  std::atomic<uint64_t> held_bytes{0};
 };
 
 // One connection. Its callbacks own it and run one at a time.
@@ -107,7 +109,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Connection(tcp::socket socket, Shared* shared) : stream_(std::move(socket)), shared_(shared) {
     full_ = shared_->connections.fetch_add(1) >= shared_->options.max_connections;
   }
-  ~Connection() { shared_->connections.fetch_sub(1); }
+  ~Connection() {
+    (void)Hold(0);
+    shared_->connections.fetch_sub(1);
+  }
 
   void Begin() {
     if (full_) return Send(Failure(503, "too many connections; try again"), 11, /*keep=*/false, /*body=*/true);
@@ -117,7 +122,16 @@ class Connection : public std::enable_shared_from_this<Connection> {
  private:
   const HttpServer::Options& options() const { return shared_->options; }
 
+  // Counts the bytes of the body or response that the connection holds now, in place of those before. False if all
+  // connections together hold more than they may.
+  bool Hold(uint64_t bytes) {
+    // The difference may be negative; unsigned sums wrap.
+    const uint64_t change = bytes - std::exchange(held_, bytes);
+    return shared_->held_bytes.fetch_add(change) + change <= options().max_held_bytes;
+  }
+
   void AwaitRequest() {
+    (void)Hold(0);
     parser_.emplace();
     parser_->header_limit(options().max_header_bytes);
     parser_->body_limit(options().max_body_bytes);
@@ -141,6 +155,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   void OnHeader(const error_code& error) {
     if (error) return OnBadRequest(error);
+    parser_->eager(true);
     if (!beast::iequals(parser_->get()[http::field::expect], "100-continue")) return ReadBody();
     static constexpr absl::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
     asio::async_write(stream_, asio::buffer(kContinue.data(), kContinue.size()),
@@ -150,10 +165,17 @@ class Connection : public std::enable_shared_from_this<Connection> {
   }
 
   void ReadBody() {
-    http::async_read(stream_, buffer_, *parser_, [self = shared_from_this()](const error_code& error, size_t) {
+    if (parser_->is_done()) return Answer();
+    http::async_read_some(stream_, buffer_, *parser_, [self = shared_from_this()](const error_code& error, size_t) {
       if (error) return self->OnBadRequest(error);
-      self->Answer();
+      if (!self->Hold(self->parser_->get().body().size())) return self->SendBusy(/*keep=*/false);
+      self->ReadBody();
     });
+  }
+
+  void SendBusy(bool keep) {
+    parser_.reset();
+    Send(Failure(503, "requests and answers in progress take too much memory; try again"), 11, keep, /*body=*/true);
   }
 
   void OnBadRequest(const error_code& error) {
@@ -168,8 +190,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
     const std::optional<HttpRequest> request = ToRequest(std::move(got));
     // The time that the handler takes is its own.
     stream_.expires_never();
-    Send(request.has_value() ? options().handler(*request) : Failure(400, "target: want a path, such as /healthz"),
-         version, keep, body);
+    const HttpResponse response =
+        request.has_value() ? options().handler(*request) : Failure(400, "target: want a path, such as /healthz");
+    if (!Hold(response.body.size())) return SendBusy(keep);
+    Send(response, version, keep, body);
   }
 
   void Send(const HttpResponse& from, unsigned version, bool keep, bool body) {
@@ -218,6 +242,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   beast::tcp_stream stream_;
   Shared* const shared_;
   bool full_ = false;
+  // See Hold.
+  uint64_t held_ = 0;
   beast::flat_buffer buffer_;
   std::optional<http::request_parser<http::string_body>> parser_;
   // Set while a response is sent.

@@ -54,6 +54,9 @@ class HttpServer {
     int max_connections = 256;
     uint32_t max_header_bytes = 8192;
     uint64_t max_body_bytes = uint64_t{4} << 20;
+    // Bytes of bodies and responses of all connections, as far as they have been received and not yet been sent.
+    // Requests beyond that are answered with 503.
+    uint64_t max_held_bytes = uint64_t{128} << 20;
     // Limits on the time from the first byte of a request to its last one, between two requests of a connection, and
     // for a response to be sent. The connection is then closed without an answer.
     absl::Duration request_timeout = absl::Seconds(10);

@@ -124,19 +124,49 @@ TEST_F(HttpServerTest, RefusesRequestsBeyondItsLimits) {
 
 TEST_F(HttpServerTest, RefusesMalformedRequests) {
   Start();
-  for (const char* request :
-       {"hello\r\n\r\n", "GET / HTTP/9.9\r\n\r\n", "GET  HTTP/1.1\r\n\r\n", "GET / HTTP/1.1\r\nbad header\r\n\r\n",
-        "GET / HTTP/1.1\r\nA\x01: b\r\n\r\n", "POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
-        "POST / HTTP/1.1\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-        "POST / HTTP/1.1\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
-        "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", "GET relative HTTP/1.1\r\n\r\n",
-        "GET /%zz HTTP/1.1\r\n\r\n", "GET /%2 HTTP/1.1\r\n\r\n"}) {
+  for (const char* request : {"hello\r\n\r\n",
+                              "GET / HTTP/9.9\r\n\r\n",
+                              "GET  HTTP/1.1\r\n\r\n",
+                              "GET / HTTP/1.1\r\nbad header\r\n\r\n",
+                              "GET / HTTP/1.1\r\nA\x01: b\r\n\r\n",
+                              "POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
+                              "POST / HTTP/1.1\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+                              "POST / HTTP/1.1\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
+                              "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n",
+                              "POST / HTTP/1.1\r\nContent-Length: 5, 6\r\n\r\nhello",
+                              "POST / HTTP/1.1\r\nContent-Length: +5\r\n\r\nhello",
+                              "POST / HTTP/1.1\r\nContent-Length: 0x5\r\n\r\nhello",
+                              "POST / HTTP/1.1\r\nContent-Length : 5\r\n\r\nhello",
+                              "POST / HTTP/1.1\r\nTransfer-Encoding : chunked\r\n\r\n0\r\n\r\n",
+                              "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n\r\n",
+                              "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n10000000000000000\r\n\r\n",
+                              "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+                              "GET relative HTTP/1.1\r\n\r\n",
+                              "GET /%zz HTTP/1.1\r\n\r\n",
+                              "GET /%2 HTTP/1.1\r\n\r\n"}) {
     const std::string answer = Ask(request);
     EXPECT_THAT(answer, StartsWith("HTTP/1.1 400 Bad Request\r\n")) << request;
     EXPECT_THAT(answer, HasSubstr("{\"error\":\"")) << request;
   }
   EXPECT_EQ(handled_, 0);
   ExpectWell();
+}
+
+// A proxy in front may have taken the rest for a body, or for another client's request.
+TEST_F(HttpServerTest, TakesNoSecondRequestFromABodyOfUnclearLength) {
+  Start();
+  for (const char* header :
+       {"Content-Length: 4\r\nTransfer-Encoding: chunked", "Transfer-Encoding: chunked\r\nContent-Length: 4",
+        "Content-Length: 0\r\nContent-Length: 40", "Transfer-Encoding : chunked"}) {
+    const std::string answer = Ask(
+        absl::StrCat("POST /one HTTP/1.1\r\n", header, "\r\n\r\n0\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: h\r\n\r\n"));
+    EXPECT_THAT(answer, StartsWith("HTTP/1.1 400")) << header;
+    EXPECT_THAT(answer, Not(HasSubstr("/smuggled"))) << header;
+  }
+  EXPECT_EQ(handled_, 0);
+  // An encoding that is not chunked has no end that this server knows.
+  EXPECT_THAT(Ask("POST /one HTTP/1.1\r\nTransfer-Encoding: gzip\r\n\r\nGET /smuggled HTTP/1.1\r\n\r\n"),
+              Not(HasSubstr("/smuggled")));
 }
 
 TEST_F(HttpServerTest, EndsSlowRequestsAndIdleConnections) {
@@ -164,6 +194,38 @@ TEST_F(HttpServerTest, AThousandSilentConnectionsKeepNobodyOutForLong) {
   EXPECT_THAT(Ask("GET / HTTP/1.1\r\n\r\n"), StartsWith("HTTP/1.1 503"));
   for (const RawHttpClient& each : silent) (void)each.ReceiveAll();
   ExpectWell();
+}
+
+TEST_F(HttpServerTest, BodiesOfAllConnectionsTogetherAreLimited) {
+  options_.max_held_bytes = 250'000;
+  Start();
+  const std::string body(200'000, 'x');
+  const std::string request = absl::StrCat("POST /large HTTP/1.1\r\nContent-Length: ", body.size(), "\r\n\r\n", body);
+  const RawHttpClient waiting(server_->address());
+  waiting.Send(absl::StrCat("POST /wait HTTP/1.1\r\nContent-Length: ", body.size(), "\r\n\r\n", body));
+  while (handled_ == 0) absl::SleepFor(absl::Milliseconds(1));
+  EXPECT_THAT(Ask(request), StartsWith("HTTP/1.1 503"));
+  ExpectWell();
+  release_.Notify();
+  EXPECT_THAT(waiting.ReceiveOne(), HasSubstr("POST /wait"));
+  for (int i = 0; i < 5; ++i) EXPECT_THAT(Ask(request), StartsWith("HTTP/1.1 200")) << "all bytes were freed";
+}
+
+TEST_F(HttpServerTest, ALargeAnswerIsRefusedWhileOthersAreNotRead) {
+  options_.max_held_bytes = 25'000'000;
+  options_.handler = [](const HttpRequest& request) -> HttpResponse {
+    return {.body = request.path == "/large" ? std::string(20'000'000, 'x') : "small\n"};
+  };
+  Start();
+  // Larger than the buffers between the two, so that part of it stays at the server.
+  const RawHttpClient slow(server_->address());
+  slow.Send("GET /large HTTP/1.1\r\n\r\n");
+  EXPECT_THAT(slow.Receive([](const std::string& text) { return !text.empty(); }), StartsWith("HTTP/1.1 200"));
+  EXPECT_THAT(Ask("GET /large HTTP/1.1\r\n\r\n"), StartsWith("HTTP/1.1 503"));
+  EXPECT_THAT(Ask("GET /small HTTP/1.1\r\n\r\n"), StartsWith("HTTP/1.1 200"));
+  slow.SendNothingMore();
+  EXPECT_GT(slow.ReceiveAll().size(), 10'000'000);
+  EXPECT_THAT(Ask("GET /large HTTP/1.1\r\n\r\n"), StartsWith("HTTP/1.1 200"));
 }
 
 TEST_F(HttpServerTest, ABusyHandlerHoldsUpNoOtherThread) {

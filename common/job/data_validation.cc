@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 namespace ballast {
@@ -104,7 +105,46 @@ void CheckTestClicks(const v1::PlantedClicks& train, const v1::PlantedClicks& te
   check("deviation", got.deviation(), want.deviation());
 }
 
+// Rows of a stream are read one by one, so nothing that is computed over all of them is known.
+void CheckStream(const v1::Data& data, ValidationErrors& errors) {
+  const v1::DataSource& train = data.train();
+  const std::string path = StreamPath(train);
+  if (train.format_case() != v1::DataSource::FORMAT_NOT_SET) {
+    errors.Check(train.has_csv() || !path.empty(), "data.stream", "data.train of another format",
+                 "csv, criteo, libffm or libsvm: rows of text");
+  }
+  errors.CheckText(!absl::EndsWith(path, ".gz"), "data.train", path, "plain text: a stream is not compressed");
+  errors.Check(data.test_share() == 0, "data.test_share", data.test_share(), "data.test: a stream has no end");
+  const std::string& sample = data.stream().sample();
+  errors.CheckText(sample.empty() || train.has_csv(), "data.stream.sample", sample, "nothing: only csv needs one");
+  if (!sample.empty()) return;
+  const v1::Csv& csv = train.csv();
+  const auto check = [&](bool unset, absl::string_view field) {
+    errors.Check(unset, field, "a value that is found in all rows", "data.stream.sample too, whose rows have it");
+  };
+  check(csv.categories().empty(), "data.train.csv.categories");
+  check(csv.looked_up().empty(), "data.train.csv.looked_up");
+  check(csv.missing() == v1::REFUSE, "data.train.csv.missing");
+  check(!csv.text_labels(), "data.train.csv.text_labels");
+  check(!data.normalization().per_column(), "data.normalization.per_column");
+}
+
 }  // namespace
+
+std::string StreamPath(const v1::DataSource& source) {
+  switch (source.format_case()) {
+    case v1::DataSource::kCsv:
+      return source.csv().path();
+    case v1::DataSource::kLibsvm:
+      return source.libsvm().path();
+    case v1::DataSource::kLibffm:
+      return source.libffm().path();
+    case v1::DataSource::kCriteo:
+      return source.criteo().path();
+    default:
+      return "";
+  }
+}
 
 void CheckData(const v1::Data& data, ValidationErrors& errors) {
   CheckCsv(data.train().csv(), "data.train.csv", errors);
@@ -117,6 +157,7 @@ void CheckData(const v1::Data& data, ValidationErrors& errors) {
   if (data.train().has_planted_clicks() && data.test().has_planted_clicks()) {
     CheckTestClicks(data.train().planted_clicks(), data.test().planted_clicks(), errors);
   }
+  if (data.has_stream()) CheckStream(data, errors);
   errors.Check(!data.has_test() || data.test_share() == 0, "data.test_share", data.test_share(),
                "nothing, because data.test is set");
   const v1::Normalization& normalization = data.normalization();

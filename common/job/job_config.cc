@@ -25,7 +25,18 @@ absl::Status ValidatePolicy(const v1::ConsistencyPolicy& policy, uint32_t worker
   CheckLimits(policy, "policy", errors);
   errors.Check(workers == 0 || policy.sync().quorum() <= workers, "policy.sync.quorum", policy.sync().quorum(),
                absl::StrCat("1 to the number of workers, ", workers, ", or 0 for all of them"));
+  const auto check_staleness = [&](const auto& mode, const char* field) {
+    errors.Check(mode.scale_by_staleness() || mode.staleness_of() != v1::ConsistencyPolicy::TABLE, field,
+                 "TABLE without scale_by_staleness", "scale_by_staleness: true beside it, or ROW");
+  };
+  check_staleness(policy.async(), "policy.async.staleness_of");
+  check_staleness(policy.bounded(), "policy.bounded.staleness_of");
   return errors.First();
+}
+
+bool CountsStalenessOfTables(const v1::ConsistencyPolicy& policy) {
+  return policy.async().staleness_of() == v1::ConsistencyPolicy::TABLE ||
+         policy.bounded().staleness_of() == v1::ConsistencyPolicy::TABLE;
 }
 
 absl::Status ValidateOptimizer(const v1::Optimizer& optimizer, v1::ParameterKind parameter) {

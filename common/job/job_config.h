@@ -15,6 +15,9 @@ namespace ballast {
 // checked. INVALID_ARGUMENT names the field, got and want.
 absl::Status ValidatePolicy(const v1::ConsistencyPolicy& policy, uint32_t workers);
 
+// Returns whether the staleness of a table's gradients counts from the table's clock instead of the rows'.
+bool CountsStalenessOfTables(const v1::ConsistencyPolicy& policy);
+
 // Checks the limits that tensor.proto states, those of the schedule included, and that such a parameter may have the
 // kind. INVALID_ARGUMENT names the field, got and want.
 absl::Status ValidateOptimizer(const v1::Optimizer& optimizer, v1::ParameterKind parameter = v1::PARAMETER_KIND_TENSOR);

@@ -43,6 +43,20 @@ TEST(PolicyConfigTest, DelayCompensationIsFiniteAndNotNegative) {
   EXPECT_FALSE(Validate("async { delay_compensation: inf }").ok());
 }
 
+TEST(PolicyConfigTest, StalenessOfTheTableScalesSomething) {
+  EXPECT_EQ(Validate("async { scale_by_staleness: true staleness_of: TABLE }"), absl::OkStatus());
+  EXPECT_EQ(Validate("bounded { scale_by_staleness: true staleness_of: TABLE }"), absl::OkStatus());
+  EXPECT_EQ(Validate("async { staleness_of: ROW }"), absl::OkStatus());
+  EXPECT_EQ(Validate("async { staleness_of: TABLE }"),
+            Refused("policy.async.staleness_of: got TABLE without scale_by_staleness, want scale_by_staleness: true "
+                    "beside it, or ROW"));
+  EXPECT_EQ(Validate("bounded { staleness_of: TABLE }"),
+            Refused("policy.bounded.staleness_of: got TABLE without scale_by_staleness, want scale_by_staleness: true "
+                    "beside it, or ROW"));
+  EXPECT_EQ(Validate("async { scale_by_staleness: true staleness_of: 7 }"),
+            Refused("policy.async.staleness_of: got 7, want ROW or TABLE"));
+}
+
 TEST(PolicyConfigTest, StalenessIsAtMostAMillion) {
   EXPECT_EQ(Validate("bounded { steps_ahead: 0 }"), absl::OkStatus());
   EXPECT_EQ(Validate("bounded { steps_ahead: 1000000 }"), absl::OkStatus());

@@ -105,7 +105,7 @@ TEST(SetFieldTest, NamesPathGotAndWant) {
       {"optimizer.adam.learning_rate=fast", "optimizer.adam.learning_rate: got \"fast\", want a number"},
       {"policy=bounded { step: 4 }",
        "policy.bounded has no field \"step\"; valid names are \"steps_ahead\", "
-       "\"scale_by_staleness\""},
+       "\"scale_by_staleness\", \"staleness_of\""},
       {"policy=bounded { steps_ahead: 4", "policy is opened here and never closed, want }"},
   };
   for (const auto& [setting, message] : cases) {

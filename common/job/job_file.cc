@@ -189,6 +189,7 @@ void VisitPaths(v1::Job& job, PathVisitor visit) {
   };
   if (job.data().has_train()) VisitPaths("data.train", *job.mutable_data()->mutable_train(), visit_set);
   if (job.data().has_test()) VisitPaths("data.test", *job.mutable_data()->mutable_test(), visit_set);
+  if (job.data().has_stream()) visit_set("data.stream.sample", *job.mutable_data()->mutable_stream()->mutable_sample());
   visit_set("init_from", *job.mutable_init_from());
 }
 

@@ -15,6 +15,7 @@
 #include "common/job/data_validation.h"
 #include "common/job/job_config.h"
 #include "common/job/job_length.h"
+#include "common/job/kind_names.h"
 #include "common/job/layer_names.h"
 #include "common/job/limits.h"
 #include "common/text/nearest_name.h"
@@ -209,6 +210,22 @@ void CheckTableSettings(const v1::Job& job, ValidationErrors& errors) {
   }
 }
 
+// The workers of a stream take no common steps, because each has rows at other times.
+void CheckStreamSettings(const v1::Job& job, ValidationErrors& errors) {
+  if (!job.data().has_stream()) return;
+  errors.Check(!KeepsLockStep(job.policy()), "policy", KindName(job.policy()),
+               "async or bounded in a job with data.stream: the workers do not take the same steps");
+}
+
+// Checks that the job's policy does not choose a clock for tables that it has none of.
+void CheckStalenessOf(const v1::Job& job, ValidationErrors& errors) {
+  if (!CountsStalenessOfTables(job.policy())) return;
+  const bool used = absl::c_any_of(job.model().tables(), [](const auto& table) { return !table.has_policy(); });
+  errors.Check(used, absl::StrCat("policy.", KindName(job.policy()), ".staleness_of"), "TABLE",
+               job.model().tables().empty() ? "it only in a model with tables"
+                                            : "it only if a table of the model has no policy of its own");
+}
+
 }  // namespace
 
 absl::Status ValidateJob(const v1::Job& job) {
@@ -228,6 +245,8 @@ absl::Status ValidateJob(const v1::Job& job) {
   CheckData(job.data(), errors);
   CheckModel(job.model(), errors);
   CheckTableSettings(job, errors);
+  CheckStreamSettings(job, errors);
+  CheckStalenessOf(job, errors);
   CheckFreeze(job, errors);
   CheckEvaluated(job, errors);
   errors.Check(!job.optimizer().schedule().total_from_job(), "optimizer.schedule.total_from_job", "true",

@@ -6,6 +6,8 @@
 
 #include <string>
 
+#include "absl/strings/str_cat.h"
+
 namespace ballast {
 namespace {
 
@@ -351,6 +353,36 @@ TEST(ValidateJobTest, RefusesBadData) {
   EXPECT_EQ(ValidateJob(job).message(), "data.train.idx.labels: got nothing, want a path");
 }
 
+TEST(ValidateJobTest, AStreamIsTextThatNeedsNoStatistics) {
+  const auto data = [](const std::string& train, const std::string& sample = "") {
+    return absl::StrCat("policy { async {} } data { stream { sample: \"", sample, "\" } ", train, " }");
+  };
+  EXPECT_EQ(ValidateWith(data("train { csv { path: \"clicks\" hashed: \"user\" } }")), absl::OkStatus());
+  EXPECT_EQ(ValidateWith(data("train { criteo { path: \"clicks\" } }")), absl::OkStatus());
+  ExpectFault(data("train { idx { images: \"a\" labels: \"b\" } }"),
+              "data.stream: got data.train of another format, want csv, criteo, libffm or libsvm: rows of text");
+  ExpectFault(data("train { criteo { path: \"clicks.gz\" } }"),
+              "data.train: got \"clicks.gz\", want plain text: a stream is not compressed");
+  ExpectFault(data("train { csv { path: \"a\" missing: MEAN } }"),
+              "data.train.csv.missing: got a value that is found in all rows, want data.stream.sample too, whose rows "
+              "have it");
+  EXPECT_EQ(ValidateWith(data("train { csv { path: \"a\" missing: MEAN } }", "b")), absl::OkStatus());
+  ExpectFault(data("train { criteo { path: \"a\" } }", "b"), "data.stream.sample: got \"b\", want nothing: only csv needs one");
+  ExpectFault(data("train { criteo { path: \"a\" } } test_share: 0.5"),
+              "data.test_share: got 0.5, want data.test: a stream has no end\n"
+              "data.test_share: got 0.5, want nothing, because data.test is set");
+}
+
+TEST(ValidateJobTest, TheWorkersOfAStreamTakeNoCommonSteps) {
+  for (const char* policy : {"async {}", "bounded { steps_ahead: 2 }"}) {
+    EXPECT_EQ(ValidateWith(absl::StrCat("policy { ", policy, " } data { stream {} train { criteo { path: \"a\" } } }")),
+              absl::OkStatus());
+  }
+  ExpectFault("policy { sync {} } data { stream {} train { criteo { path: \"a\" } } }",
+              "policy: got sync, want async or bounded in a job with data.stream: the workers do not take the same "
+              "steps");
+}
+
 TEST(ValidateJobTest, RefusesAPrecisionThatThereIsNot) {
   ExpectFault("durability { mode: 9 }", "durability.mode: got 9, want NONE, CHECKPOINT, WAL, WAL_SYNC or STANDBY");
   ExpectFault("durability { checkpoint_seconds: 86401 }",
@@ -423,6 +455,21 @@ TEST(ValidateJobTest, TablesHaveSettingsOfTables) {
               "training.keep_best: got a metric and tables, want nothing: the rows of an earlier epoch are not kept");
   ExpectFault(WithTable("", "training { precision: FP16 }"),
               "training.precision: got FP16, want FP32, TF32 or BF16: gradients of rows are not scaled");
+}
+
+TEST(ValidateJobTest, StalenessOfTheTableNeedsATableThatFollowsThePolicy) {
+  const std::string async = "policy { async { scale_by_staleness: true staleness_of: TABLE } }";
+  const std::string bounded = "policy { bounded { steps_ahead: 2 scale_by_staleness: true staleness_of: TABLE } }";
+  EXPECT_EQ(ValidateWith(WithTable("", async)), absl::OkStatus());
+  EXPECT_EQ(ValidateWith(WithTable("", bounded)), absl::OkStatus());
+  EXPECT_EQ(ValidateWith(WithTable(async)), absl::OkStatus());
+  ExpectFault(async, "policy.async.staleness_of: got TABLE, want it only in a model with tables");
+  ExpectFault(bounded, "policy.bounded.staleness_of: got TABLE, want it only in a model with tables");
+  ExpectFault(WithTable("policy { async {} }", async),
+              "policy.async.staleness_of: got TABLE, want it only if a table of the model has no policy of its own");
+  ExpectFault(WithTable("policy { async { staleness_of: TABLE } }"),
+              "model.tables[0].policy.async.staleness_of: got TABLE without scale_by_staleness, want "
+              "scale_by_staleness: true beside it, or ROW");
 }
 
 }  // namespace

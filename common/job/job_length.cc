@@ -26,6 +26,10 @@ uint64_t BatchesPerLease(uint64_t batches_per_push) {
   return DivideUp(kUsualBatches, batches_per_push) * batches_per_push;
 }
 
+uint64_t StreamEpochExamples(const v1::DataStream& stream) {
+  return stream.epoch_examples() == 0 ? 1'000'000 : stream.epoch_examples();
+}
+
 uint64_t CountUpdates(const v1::Job& job, uint64_t examples, uint32_t workers) {
   const uint64_t batch = job.training().batch_size();
   const uint64_t per_push = std::min(BatchesPerPush(job), kMaxBatches);

@@ -19,6 +19,9 @@ uint64_t BatchesPerPush(const v1::Job& job);
 // ends with its lease.
 uint64_t BatchesPerLease(uint64_t batches_per_push);
 
+// Examples of an epoch of a stream; see DataStream.epoch_examples.
+uint64_t StreamEpochExamples(const v1::DataStream& stream);
+
 // Updates that the job makes on each slice: in lockstep one per round of pushes, otherwise one per push of any
 // worker. Exact as long as no worker is lost.
 uint64_t CountUpdates(const v1::Job& job, uint64_t examples, uint32_t workers);

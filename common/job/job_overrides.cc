@@ -73,13 +73,16 @@ absl::Status SetMode(const JobOverrides& overrides, v1::Job& job) {
   if (mode.empty() || mode == KindName(policy)) return absl::OkStatus();
   const bool deterministic = policy.sync().deterministic() || policy.local_sgd().deterministic();
   const bool scale = policy.async().scale_by_staleness() || policy.bounded().scale_by_staleness();
+  const auto of = CountsStalenessOfTables(policy) ? v1::ConsistencyPolicy::TABLE : v1::ConsistencyPolicy::ROW;
   if (mode == "sync") {
     policy.mutable_sync()->set_deterministic(deterministic);
   } else if (mode == "async") {
     policy.mutable_async()->set_scale_by_staleness(scale);
+    policy.mutable_async()->set_staleness_of(of);
   } else if (mode == "bounded") {
     if (overrides.steps_ahead.empty()) return WantNumber(mode, "steps_ahead", "0 to 1000000");
     policy.mutable_bounded()->set_scale_by_staleness(scale);
+    policy.mutable_bounded()->set_staleness_of(of);
   } else if (mode == "local_sgd") {
     if (overrides.local_steps.empty()) return WantNumber(mode, "local_steps", "1 to 1000000");
     policy.mutable_local_sgd()->set_deterministic(deterministic);

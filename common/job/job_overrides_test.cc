@@ -67,6 +67,9 @@ TEST(JobOverridesTest, AnotherModeKeepsTheOptionsThatBothHave) {
   const v1::Job bounded =
       Good("policy { async { scale_by_staleness: true } }", {.mode = "bounded", .steps_ahead = "3"});
   EXPECT_TRUE(bounded.policy().bounded().scale_by_staleness());
+  EXPECT_EQ(bounded.policy().bounded().staleness_of(), v1::ConsistencyPolicy::ROW);
+  constexpr char kByTable[] = "policy { bounded { scale_by_staleness: true staleness_of: TABLE } }";
+  EXPECT_EQ(Good(kByTable, {.mode = "async"}).policy().async().staleness_of(), v1::ConsistencyPolicy::TABLE);
   const v1::Job local = Good(kSync, {.mode = "local_sgd", .local_steps = "8"});
   EXPECT_TRUE(local.policy().local_sgd().deterministic());
   EXPECT_TRUE(Good("policy { accept_non_finite: true sync {} }", {.mode = "async"}).policy().accept_non_finite());

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
@@ -20,7 +21,12 @@ std::string JsonLine(const nlohmann::ordered_json& value);
 // Returns whether JsonLine keeps a text as it is.
 bool IsUtf8(const std::string& text);
 
-// INVALID_ARGUMENT if the text is not a JSON object.
+// INVALID_ARGUMENT names the place if the text is not JSON, or says that it is nested more than 64 deep. Takes time in
+// proportion to the text, whatever it holds.
+absl::Status CheckJson(absl::string_view text);
+
+// INVALID_ARGUMENT if the text is not a JSON object that CheckJson accepts. Takes time in proportion to the square of
+// the number of an object's keys: for texts of others, use CheckJson and nlohmann::json::parse.
 absl::StatusOr<nlohmann::ordered_json> ParseJsonObject(absl::string_view text);
 
 // Reads a field of an object; INVALID_ARGUMENT names the key if it is missing or has another type.

@@ -6,6 +6,9 @@
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <string>
+
+#include "absl/strings/str_cat.h"
 
 namespace ballast {
 namespace {
@@ -34,6 +37,30 @@ TEST(JsonFieldsTest, RefusesWhatIsNoObject) {
   EXPECT_FALSE(ParseJsonObject("").ok());
   EXPECT_FALSE(ParseJsonObject("{\"a\":").ok());
   EXPECT_FALSE(ParseJsonObject("[1]").ok());
+}
+
+TEST(JsonFieldsTest, SaysWhereATextIsNotJson) {
+  EXPECT_EQ(ParseJsonObject("{\"a\": 1,\n \"b\": }").status().message(),
+            "not JSON: at line 2, column 7: syntax error while parsing value - unexpected '}'; expected '[', '{', or a "
+            "literal");
+  EXPECT_EQ(ParseJsonObject("{\"a\": 1e999}").status().message(), "not JSON: number overflow parsing '1e999'");
+  EXPECT_THAT(ParseJsonObject("{\"a\": NaN}").status().message(), HasSubstr("at line 1, column 7: "));
+  EXPECT_THAT(ParseJsonObject("{\"a\": \"\xff\"}").status().message(), HasSubstr("ill-formed UTF-8"));
+  const absl::Status unended = ParseJsonObject("{\"" + std::string(1 << 20, 'x')).status();
+  EXPECT_LT(unended.message().size(), 300) << "quotes only the beginning";
+}
+
+TEST(JsonFieldsTest, RefusesDeepNesting) {
+  const auto nested = [](size_t depth) {
+    return absl::StrCat("{\"a\":", std::string(depth - 1, '['), std::string(depth - 1, ']'), "}");
+  };
+  const auto object = ParseJsonObject(nested(64));
+  ASSERT_TRUE(object.ok()) << object.status();
+  EXPECT_EQ(JsonLine(*object), nested(64));
+  for (const size_t depth : {size_t{65}, size_t{1} << 21}) {
+    EXPECT_EQ(ParseJsonObject(nested(depth)).status().message(), "JSON is nested more than 64 deep, want at most that");
+  }
+  EXPECT_FALSE(CheckJson(std::string(1 << 21, '[')).ok());
 }
 
 TEST(JsonFieldsTest, NamesTheKeyThatIsMissingOrOfAnotherType) {

@@ -245,7 +245,8 @@ void Coordinator::Answer(uint64_t change, absl::StatusOr<Result> result,
 }
 
 WaitList::Ticket Coordinator::AcquireLease(const Membership::Id& id, std::vector<uint64_t> held, absl::Duration wait,
-                                           GrantDone done, uint32_t epochs_done) {
+                                           GrantDone done, uint32_t epochs_done,
+                                           const std::optional<StreamSpan>& found) {
   if (held.size() > kMaxLeasesHeld) {
     done(absl::InvalidArgumentError(absl::StrCat("held leases: got ", held.size(), ", want at most ", kMaxLeasesHeld)));
     return WaitList::kNoTicket;
@@ -258,7 +259,7 @@ WaitList::Ticket Coordinator::AcquireLease(const Membership::Id& id, std::vector
   {
     absl::MutexLock lock(&mutex_);
     const absl::Time now = clock_->Now();
-    grant = control_.workers().Acquire(id, call->held, now, epochs_done);
+    grant = control_.workers().Acquire(id, call->held, now, epochs_done, found);
     change = control_.status().changes();
     if (!grant.has_value()) {
       auto look_again = [this, call](WaitList::Ticket) {

@@ -90,10 +90,11 @@ class Coordinator {
   WaitList::Ticket AwaitShardMap(uint64_t newer_than, absl::Duration wait, const std::string& peer, MapDone done);
   // Calls `done` once, after `wait` at the latest; may call it before returning. ABORTED if the job has failed.
   // `held` lists the leases that the worker has received and not reported done; INVALID_ARGUMENT if there are more
-  // than a worker can have. `epochs_done` is the highest Grant::epochs_done that it has received. Each worker has at
-  // most one waiting call: a later call ends the earlier one with CANCELLED. Returns a ticket for CancelWait.
+  // than a worker can have. `epochs_done` and `found` are as for WorkerControl::Acquire. Each worker has at most one
+  // waiting call: a later call ends the earlier one with CANCELLED. Returns a ticket for CancelWait.
   WaitList::Ticket AcquireLease(const Membership::Id& id, std::vector<uint64_t> held, absl::Duration wait,
-                                GrantDone done, uint32_t epochs_done = 0);
+                                GrantDone done, uint32_t epochs_done = 0,
+                                const std::optional<StreamSpan>& found = std::nullopt);
   void CancelWait(WaitList::Ticket ticket) { waits_.End(ticket, absl::CancelledError("cancelled by the caller")); }
   // Number of waiting calls.
   size_t waiting() const { return waits_.size(); }

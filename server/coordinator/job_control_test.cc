@@ -524,5 +524,66 @@ TEST_F(EarlyStopJobTest, ItsStateOutlivesTheCoordinator) {
   EXPECT_TRUE(Progress().stopped_early());
 }
 
+// A job whose data is a stream that ends after 10 s without rows.
+class StreamJobTest : public JobControlTest {
+ protected:
+  static v1::Job Job() {
+    v1::Job job = SyncJob();
+    job.mutable_policy()->mutable_async();
+    job.mutable_training()->set_epochs(9);
+    job.mutable_data()->mutable_stream()->set_idle_seconds(10);
+    return job;
+  }
+  WorkerControl::Grant Ask(const Membership::Id& worker, const std::optional<StreamSpan>& found = std::nullopt) {
+    const auto grant = control_->workers().Acquire(worker, {}, now_, 0, found);
+    EXPECT_TRUE(grant.has_value() && grant->ok()) << "the response must not wait";
+    return grant.has_value() && grant->ok() ? **grant : WorkerControl::Grant();
+  }
+};
+
+TEST_F(StreamJobTest, TellsWhereToLookAndLeasesWhatIsFound) {
+  Gather(Job(), 1000);
+  const WorkerControl::Grant nothing = Ask(worker0_);
+  EXPECT_EQ(nothing.stream_position, StreamPosition());
+  EXPECT_EQ(nothing.max_stream_examples, 160);
+  EXPECT_FALSE(nothing.finished);
+  const StreamSpan rows{{"a", 0, 0}, 50, 5, 5};
+  EXPECT_EQ(Ask(worker0_, rows).lease->span, rows);
+  const WorkerControl::Grant late = Ask(worker1_, rows);
+  EXPECT_EQ(late.lease, std::nullopt);
+  EXPECT_EQ(late.stream_position, rows.end());
+  EXPECT_EQ(Progress().stream_position().offset(), 50);
+}
+
+TEST_F(StreamJobTest, EndsWhenItHasHadNoRowsForAWhile) {
+  Gather(Job(), 1000);
+  const StreamSpan rows{{"a", 0, 0}, 50, 5, 5}, none{rows.end(), 0, 0, 0};
+  const uint64_t lease = Ask(worker0_, rows).lease->id;
+  EXPECT_FALSE(Ask(worker1_, none).finished);
+  Silence({worker0_, worker1_, server_}, absl::Seconds(11));
+  EXPECT_FALSE(Ask(worker1_, none).finished) << "worker 0 still trains rows";
+  ASSERT_TRUE(Complete(worker0_, lease).ok());
+  EXPECT_TRUE(Ask(worker1_, none).finished);
+  Silence({server_}, absl::Seconds(1));
+  EXPECT_EQ(State(), v1::JOB_STATE_FINISHED);
+  EXPECT_EQ(Progress().notices(0), "the training ends: the stream had no new rows for 10 s");
+}
+
+TEST_F(StreamJobTest, RowsOrALookElsewhereDoNotCountAsIdle) {
+  Gather(Job(), 1000);
+  const StreamSpan rows{{"a", 0, 0}, 50, 5, 5}, none{rows.end(), 0, 0, 0}, elsewhere{{"a", 0, 0}, 0, 0, 0};
+  ASSERT_TRUE(Complete(worker0_, Ask(worker0_, rows).lease->id).ok());
+  EXPECT_FALSE(Ask(worker1_, elsewhere).finished);
+  Silence({worker0_, worker1_, server_}, absl::Seconds(9));
+  EXPECT_FALSE(Ask(worker1_, elsewhere).finished);
+  Silence({worker0_, worker1_, server_}, absl::Seconds(9));
+  EXPECT_FALSE(Ask(worker1_, none).finished) << "nobody has looked before";
+  Silence({worker0_, worker1_, server_}, absl::Seconds(9));
+  const uint64_t next = Ask(worker1_, StreamSpan{rows.end(), 60, 6, 1}).lease->id;
+  ASSERT_TRUE(Complete(worker1_, next).ok());
+  Silence({worker0_, worker1_, server_}, absl::Seconds(9));
+  EXPECT_FALSE(Ask(worker1_, StreamSpan{{"a", 60, 6}, 0, 0, 0}).finished) << "the time begins again";
+}
+
 }  // namespace
 }  // namespace ballast

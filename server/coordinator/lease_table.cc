@@ -4,6 +4,8 @@
 #include <algorithm>
 
 #include "absl/algorithm/container.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/job/job_length.h"
@@ -12,23 +14,10 @@
 namespace ballast {
 namespace {
 
+constexpr size_t kMaxFileName = 255;
+constexpr uint64_t kMaxFileBytes = uint64_t{1} << 62;
+
 uint64_t DivideUp(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
-
-v1::Lease ToProto(const DataLease& lease) {
-  v1::Lease proto;
-  proto.set_id(lease.id);
-  proto.set_epoch(lease.epoch);
-  proto.set_begin(lease.begin);
-  proto.set_end(lease.end);
-  proto.set_steps(lease.steps);
-  proto.set_share_begin(lease.share_begin);
-  proto.set_share_end(lease.share_end);
-  return proto;
-}
-
-DataLease FromProto(const v1::Lease& lease) {
-  return {lease.id(), lease.epoch(), lease.begin(), lease.end(), lease.steps(), lease.share_begin(), lease.share_end()};
-}
 
 }  // namespace
 
@@ -109,7 +98,7 @@ std::optional<DataLease> LeaseTable::NextInLockStep(uint32_t rank) {
 std::optional<DataLease> LeaseTable::NextForAnyone() {
   if (limit_.has_value()) return std::nullopt;
   if (std::optional<DataLease> lease = TakeReturned(next_); lease.has_value()) return lease;
-  if (Done(next_)) return std::nullopt;
+  if (options_.stream || Done(next_)) return std::nullopt;
   const uint64_t left = options_.examples - next_.begin;
   // Toward the end of an epoch ranges get smaller, so that workers finish it at about the same time.
   const uint64_t per_push = std::min(options_.batches_per_push, batches_per_lease_);
@@ -128,10 +117,52 @@ std::optional<DataLease> LeaseTable::NextForAnyone() {
 std::optional<DataLease> LeaseTable::Acquire(uint32_t rank) {
   std::optional<DataLease> lease = options_.lock_step ? NextInLockStep(rank) : NextForAnyone();
   if (!lease.has_value()) return lease;
-  if (!options_.lock_step) SetShares(*lease);
-  lease->id = next_id_++;
-  held_[lease->id] = {rank, *lease};
+  return Grant(rank, *std::move(lease));
+}
+
+DataLease LeaseTable::Grant(uint32_t rank, DataLease lease) {
+  if (!options_.lock_step) SetShares(lease);
+  lease.id = next_id_++;
+  held_[lease.id] = {rank, lease};
   return lease;
+}
+
+uint64_t LeaseTable::MaxStreamExamples() const {
+  return Done(next_) ? 0 : std::min(MaxLeaseExamples(), options_.examples - next_.begin);
+}
+
+absl::Status LeaseTable::CheckSpan(const StreamSpan& span) const {
+  const StreamPosition& begin = span.begin;
+  const auto refuse = [&](absl::string_view got, absl::string_view want) {
+    return absl::InvalidArgumentError(absl::StrCat("rows found in the stream: got ", got, ", want ", want));
+  };
+  if (begin.file.empty() || begin.file.size() > kMaxFileName || absl::StrContains(begin.file, '/')) {
+    return refuse(absl::StrCat("file \"", absl::CEscape(begin.file.substr(0, 40)), "\""),
+                  absl::StrCat("a name of 1 to ", kMaxFileName, " bytes without \"/\""));
+  }
+  if (begin.offset >= span.end_offset || span.end_offset > kMaxFileBytes || begin.lines >= span.end_lines ||
+      span.end_lines - begin.lines > span.end_offset - begin.offset) {
+    return refuse(absl::StrCat("bytes ", begin.offset, " to ", span.end_offset, ", lines ", begin.lines, " to ",
+                               span.end_lines),
+                  "at least one line, and no more lines than bytes");
+  }
+  if (span.examples >= 1 && span.examples <= MaxLeaseExamples()) return absl::OkStatus();
+  return refuse(absl::StrCat(span.examples, " examples"), absl::StrCat("1 to ", MaxLeaseExamples()));
+}
+
+absl::StatusOr<std::optional<DataLease>> LeaseTable::Claim(uint32_t rank, const StreamSpan& span) {
+  if (absl::Status status = CheckSpan(span); !status.ok()) return status;
+  const bool follows = span.begin == stream_position_ ||
+                       (span.begin.file > stream_position_.file && span.begin.offset == 0 && span.begin.lines == 0);
+  // The limit may have fallen since the worker received it.
+  if (!follows || limit_.has_value() || span.examples > MaxStreamExamples()) return std::nullopt;
+  DataLease lease{.epoch = next_.epoch, .begin = next_.begin, .end = next_.begin + span.examples};
+  lease.steps = StepsOf(span.examples);
+  lease.span = span;
+  next_.begin = lease.end;
+  if (next_.begin == options_.examples) next_ = {next_.epoch + 1, 0};
+  stream_position_ = span.end();
+  return Grant(rank, std::move(lease));
 }
 
 std::optional<DataLease> LeaseTable::Unanswered(uint32_t rank, absl::Span<const uint64_t> held) const {
@@ -258,10 +289,16 @@ internal::v1::LeaseTableState LeaseTable::Export() const {
   }
   state.mutable_absent()->Add(absent_.begin(), absent_.end());
   state.set_repeated_examples(repeated_examples_);
+  if (options_.stream) *state.mutable_stream() = ToProto(stream_position_);
   return state;
 }
 
 absl::Status LeaseTable::CheckLease(const v1::Lease& lease) const {
+  if (lease.has_span() != options_.stream) {
+    return absl::InvalidArgumentError(absl::StrCat("saved lease ", lease.id(), ": got ",
+                                                   lease.has_span() ? "rows of a stream" : "examples of fixed data",
+                                                   ", want data of this job"));
+  }
   if (lease.epoch() < options_.epochs && lease.begin() <= lease.end() && lease.end() <= options_.examples) {
     return absl::OkStatus();
   }
@@ -293,6 +330,7 @@ absl::Status LeaseTable::Resume(const internal::v1::LeaseTableState& state) {
   }
   next_id_ = std::max<uint64_t>(state.next_id(), 1);
   next_ = at;
+  stream_position_ = FromProto(state.stream());
   by_rank_.assign(options_.workers, at);
   repeated_examples_ = state.repeated_examples();
   return absl::OkStatus();
@@ -322,6 +360,7 @@ absl::Status LeaseTable::Restore(const internal::v1::LeaseTableState& state) {
   // Leases handed out since the state was saved may still be held, so new leases must not get their ids.
   next_id_ = std::max<uint64_t>(state.next_id(), 1) + kForgottenIds;
   next_ = positions[0];
+  stream_position_ = FromProto(state.stream());
   by_rank_.assign(positions.begin() + 1, positions.end());
   returned_ = std::move(returned);
   held_ = std::move(held);

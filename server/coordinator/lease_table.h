@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "ballast/internal/v1/coordinator_state.pb.h"
 #include "common/job/data_lease.h"
@@ -25,6 +26,9 @@ namespace ballast {
 // ranks that have finished the same round. Without lock step any rank gets the next range, and the next epoch begins
 // as soon as the last range of an epoch is taken.
 //
+// The data of a stream has no end: workers look for rows at the stream's position and claim what they find, which
+// becomes a lease and moves the position. An epoch is then a number of examples.
+//
 // Invariant: the taken, returned and untaken ranges of an epoch are disjoint and cover it. Ranges that a lost worker
 // held are handed out again, and counted. Deliberately does not know why a rank is absent.
 // Thread safety: none; the coordinator guards it.
@@ -38,12 +42,22 @@ class LeaseTable {
     bool lock_step = true;
     // Batches per push of a worker. A lease is a multiple of it, except at the end of an epoch.
     uint64_t batches_per_push = 1;
+    // The data is a stream with epochs of `examples`; not in lock step.
+    bool stream = false;
   };
 
   explicit LeaseTable(const Options& options);
 
-  // Returns the next range for `rank`; nothing if there is none now.
+  // Returns the next range for `rank`; nothing if there is none now. From a stream only a returned one.
   std::optional<DataLease> Acquire(uint32_t rank);
+
+  // The following are for streams. Position of the first row that nobody has claimed.
+  const StreamPosition& stream_position() const { return stream_position_; }
+  // Limit on the examples of a claim, at least 1 before the end of the last epoch.
+  uint64_t MaxStreamExamples() const;
+  // Returns a lease of rows that begin at the position, or of the first rows of a later file; nothing if the rows are
+  // elsewhere, or none are handed out now. INVALID_ARGUMENT for an impossible span.
+  absl::StatusOr<std::optional<DataLease>> Claim(uint32_t rank, const StreamSpan& span);
 
   // Returns a lease of `rank` that is not in `held`: the response with it was lost, and it must be sent again.
   std::optional<DataLease> Unanswered(uint32_t rank, absl::Span<const uint64_t> held) const;
@@ -69,6 +83,9 @@ class LeaseTable {
   uint32_t AwaitsOpen() const;
   // Ends the job before its last epoch: as Hold, for good.
   void End();
+  bool ended() const { return ended_; }
+  // True if everything that was handed out so far was reported done.
+  bool all_reported() const { return held_.empty() && returned_.empty(); }
   // Number of epochs of which some data was handed out.
   uint32_t EpochsBegun() const;
 
@@ -114,6 +131,10 @@ class LeaseTable {
   DataLease CutShare(uint32_t rank);
   std::optional<DataLease> NextInLockStep(uint32_t rank);
   std::optional<DataLease> NextForAnyone();
+  absl::Status CheckSpan(const StreamSpan& span) const;
+  // Gives the lease an id and `rank` as its holder.
+  DataLease Grant(uint32_t rank, DataLease lease);
+  uint64_t MaxLeaseExamples() const { return batches_per_lease_ * options_.batch_size; }
   // Returns the first returned lease if it comes before `limit`.
   std::optional<DataLease> TakeReturned(const Position& limit);
   uint32_t StepsOf(uint64_t examples) const;
@@ -126,6 +147,7 @@ class LeaseTable {
   uint64_t next_id_ = 1;
   std::vector<Position> by_rank_;
   Position next_;
+  StreamPosition stream_position_;
   std::vector<DataLease> returned_;
   std::map<uint64_t, Held> held_;
   std::set<uint32_t> absent_;

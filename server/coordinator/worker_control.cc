@@ -37,7 +37,8 @@ LeaseTable::Options WorkerControl::LeaseOptions(const v1::Job& job, uint64_t tra
           options_.workers,
           job.training().batch_size(),
           KeepsLockStep(job.policy()),
-          BatchesPerPush(job)};
+          BatchesPerPush(job),
+          job.data().has_stream()};
 }
 
 absl::StatusOr<std::optional<LeaseTable>> WorkerControl::BeginLeases(const v1::Job& job,
@@ -193,7 +194,8 @@ absl::Status WorkerControl::CheckWorker(const Membership::Id& id, absl::Time now
 std::optional<absl::StatusOr<WorkerControl::Grant>> WorkerControl::Acquire(const Membership::Id& id,
                                                                            absl::Span<const uint64_t> held,
                                                                            std::optional<absl::Time> now,
-                                                                           uint32_t epochs_done) {
+                                                                           uint32_t epochs_done,
+                                                                           const std::optional<StreamSpan>& found) {
   const absl::Status joined = now.has_value()    ? CheckWorker(id, *now)
                               : status_.failed() ? status_.Error()
                                                  : members_.CheckJoined(id);
@@ -209,9 +211,40 @@ std::optional<absl::StatusOr<WorkerControl::Grant>> WorkerControl::Acquire(const
     status_.Record();
   }
   if (grant.lease.has_value()) return grant;
+  if (job_->data().has_stream()) return AcquireFromStream(id.rank, found, now, std::move(grant));
   grant.finished = leases_->Finished();
   grant.epochs_done = grant.finished ? leases_->EpochsBegun() : leases_->AwaitsOpen();
   if (!grant.finished && grant.epochs_done <= epochs_done) return std::nullopt;
+  return grant;
+}
+
+absl::StatusOr<WorkerControl::Grant> WorkerControl::AcquireFromStream(uint32_t rank,
+                                                                      const std::optional<StreamSpan>& found,
+                                                                      std::optional<absl::Time> now, Grant grant) {
+  const bool looked = found.has_value() && found->begin == leases_->stream_position();
+  if (found.has_value() && found->examples > 0) {
+    absl::StatusOr<std::optional<DataLease>> lease = leases_->Claim(rank, *found);
+    if (!lease.ok()) return lease.status();
+    grant.lease = *std::move(lease);
+    status_.Record();
+    idle_since_ = absl::InfiniteFuture();
+    if (grant.lease.has_value()) return grant;
+  } else if (looked && now.has_value()) {
+    idle_since_ = std::min(idle_since_, *now);
+    const uint32_t limit = job_->data().stream().idle_seconds();
+    if (limit > 0 && *now - idle_since_ >= absl::Seconds(limit) && leases_->all_reported() && !leases_->ended()) {
+      leases_->End();
+      status_.Note(absl::StrCat("the training ends: the stream had no new rows for ", limit, " s"));
+      status_.Release();
+    }
+  }
+  grant.finished = leases_->Finished();
+  if (grant.finished) {
+    grant.epochs_done = leases_->EpochsBegun();
+  } else {
+    grant.stream_position = leases_->stream_position();
+    grant.max_stream_examples = leases_->MaxStreamExamples();
+  }
   return grant;
 }
 
@@ -276,6 +309,7 @@ void WorkerControl::Fill(v1::JobProgress& progress) const {
   if (leases_.has_value()) {
     progress.set_examples_repeated(leases_->repeated_examples());
     progress.set_epochs_done(leases_->epochs_done());
+    if (job_->data().has_stream()) *progress.mutable_stream_position() = ToProto(leases_->stream_position());
   }
   progress_.Fill(progress);
   progress.set_stopped_early(stopped_early());

@@ -31,9 +31,11 @@ class WorkerControl {
     std::optional<uint64_t> resumed_batches;
   };
   // The result of Acquire: a lease, or `finished`, or the epochs whose evaluation the job awaits, or what the call was
-  // waiting for when its time ran out.
+  // waiting for when its time ran out. From a stream a lease, `finished`, or the position to look for rows.
   struct Grant {
     std::optional<DataLease> lease;
+    std::optional<StreamPosition> stream_position;
+    uint64_t max_stream_examples = 0;
     bool finished = false;
     // See AcquireLeaseResponse.
     uint32_t epochs_done = 0;
@@ -80,9 +82,11 @@ class WorkerControl {
   // Returns the immediate result of a call for a lease, which counts as a heartbeat; nothing if the call must wait.
   // ABORTED if the job has failed. `held` lists the leases that the worker has received and not reported done. A
   // waiting call checks again without a time: its worker may have been lost meanwhile, and this is no heartbeat.
-  // `epochs_done` is the highest Grant::epochs_done that the worker has received.
+  // `epochs_done` is the highest Grant::epochs_done that the worker has received, `found` the rows of a stream that it
+  // wants to lease, or a position where it has found none.
   std::optional<absl::StatusOr<Grant>> Acquire(const Membership::Id& id, absl::Span<const uint64_t> held,
-                                               std::optional<absl::Time> now, uint32_t epochs_done = 0);
+                                               std::optional<absl::Time> now, uint32_t epochs_done = 0,
+                                               const std::optional<StreamSpan>& found = std::nullopt);
   absl::Status Complete(const Membership::Id& id, uint64_t lease, uint64_t steps, uint64_t batches, absl::Time now);
   absl::Status Report(const Membership::Id& id, const v1::WorkerProgress& progress, const v1::Evaluation* evaluation,
                       absl::Time now);
@@ -109,6 +113,9 @@ class WorkerControl {
   // In lock step, an epoch begins once worker 0 has evaluated the one before, so that the training ends between two
   // epochs. Without worker 0 nobody waits for that.
   void OpenEpochs();
+  // Completes a grant from a stream, without a lease so far.
+  absl::StatusOr<Grant> AcquireFromStream(uint32_t rank, const std::optional<StreamSpan>& found,
+                                          std::optional<absl::Time> now, Grant grant);
   // Begins to watch the evaluations, if the job's training may end early, from the state saved, if any.
   void WatchEvaluations(const internal::v1::EarlyStopState* saved);
   // Ends the training if its evaluations say so.
@@ -129,6 +136,8 @@ class WorkerControl {
   uint64_t resumed_from_ = 0;
   std::optional<LeaseTable> leases_;
   bool model_declared_ = false;
+  // Time since which a stream has had no new rows.
+  absl::Time idle_since_ = absl::InfiniteFuture();
   ProgressTracker progress_;
   // Set for a job with Training.early_stopping.
   std::optional<EarlyStop> early_stop_;

@@ -66,6 +66,7 @@ std::vector<RowGradientsView> ViewRows(const internal::v1::LoggedRows& rows, abs
     view.versions = take(table.versions() ? table.rows() * sizeof(uint32_t) : 0);
     view.uses = take(table.uses() ? table.rows() * sizeof(uint16_t) : 0);
     view.encoding = table.encoding();
+    if (table.has_clock()) view.clock = table.clock();
     pieces.push_back(take(table.bytes()));
     view.payload = {&pieces.back(), pieces.back().empty() ? size_t{0} : size_t{1}};
   }

@@ -33,23 +33,44 @@ inline OwnedTable PartOf(uint32_t shard, uint32_t shards, const v1::TableSpec& s
   return table;
 }
 
-// Pushes a gradient of `value` for those of the ids [0, ids) that the shard owns.
+// A job whose rows are scaled by the staleness of their table.
+inline JobConfig ScaledJob(v1::Durability::Mode mode = v1::Durability::WAL) {
+  JobConfig job = Job(mode);
+  job.policy.mutable_async()->set_scale_by_staleness(true);
+  job.policy.mutable_async()->set_staleness_of(v1::ConsistencyPolicy::TABLE);
+  return job;
+}
+
+// A push of a gradient of `value` for those of the ids [0, ids) that a shard owns.
+struct PushOfRows {
+  uint64_t ids = 0;
+  float value = 0;
+  uint64_t sequence = 0;
+  uint32_t rank = 0, shards = 1, worker = 0;
+  uint64_t incarnation = 1;
+  std::optional<uint64_t> clock = std::nullopt;
+};
+inline absl::StatusOr<PushOutcome> PushRows(ParameterShard& shard, const PushOfRows& push) {
+  const PlacedTable placed = SpreadRanges(PartOf(0, 1).spec, push.shards);
+  std::vector<uint64_t> own;
+  for (uint64_t id = 0; id < push.ids; ++id) {
+    if (placed.OwnerOf(RangeOf(RowHash(id, kTable), 12)) == push.rank) own.push_back(id);
+  }
+  const std::vector<float> gradients(own.size() * 3, push.value);
+  const absl::string_view payload = BytesOf(gradients);
+  RowGradientsView view{kTable,
+                        {reinterpret_cast<const char*>(own.data()), own.size() * sizeof(uint64_t)},
+                        /*unordered=*/true,
+                        {},
+                        v1::ENCODING_FP32,
+                        {&payload, 1}};
+  view.clock = push.clock;
+  return shard.PushRows("job", {push.worker, push.incarnation, push.sequence, push.sequence - 1, 1, std::nullopt},
+                        /*messages_of_step=*/1, {view});
+}
 inline absl::StatusOr<PushOutcome> PushRows(ParameterShard& shard, uint64_t ids, float value, uint64_t sequence,
                                             uint32_t rank = 0, uint32_t shards = 1, uint32_t worker = 0) {
-  const PlacedTable placed = SpreadRanges(PartOf(0, 1).spec, shards);
-  std::vector<uint64_t> own;
-  for (uint64_t id = 0; id < ids; ++id) {
-    if (placed.OwnerOf(RangeOf(RowHash(id, kTable), 12)) == rank) own.push_back(id);
-  }
-  const std::vector<float> gradients(own.size() * 3, value);
-  const absl::string_view payload = BytesOf(gradients);
-  const RowGradientsView view{kTable,
-                              {reinterpret_cast<const char*>(own.data()), own.size() * sizeof(uint64_t)},
-                              /*unordered=*/true,
-                              {},
-                              v1::ENCODING_FP32,
-                              {&payload, 1}};
-  return shard.PushRows("job", {worker, 1, sequence, sequence - 1, 1, std::nullopt}, /*messages_of_step=*/1, {view});
+  return PushRows(shard, {ids, value, sequence, rank, shards, worker});
 }
 
 // All rows of a shard: hash and image; and the table's clock, as the row of hash 0.

@@ -166,6 +166,31 @@ TEST_F(TableStoreTest, WorkersClocksComeBackFromTheSnapshotAndFromTheLog) {
   }
 }
 
+TEST_F(TableStoreTest, ScaledPushesComeBackFromTheLogAndFromSnapshots) {
+  for (const bool snapshot : {false, true}) {
+    ParameterShard twin({}, Clock::Real());
+    ASSERT_THAT(twin.Declare(ScaledJob(v1::Durability::NONE), {}, {PartOf(0, 1)}), IsOk());
+    folder_ = NewFolder();
+    Process* process = &Start();
+    ASSERT_THAT(process->shard.Declare(ScaledJob(), {}, {PartOf(0, 1)}), IsOk());
+    for (uint64_t sequence = 1; sequence <= 40; ++sequence) {
+      // The clock is `sequence` - 1; the rows were pulled up to 6 steps before.
+      PushOfRows push{.ids = 5 * sequence, .value = 1, .sequence = sequence};
+      if (sequence % 8 != 0) push.clock = sequence - 1 - std::min(sequence - 1, sequence % 7);
+      const absl::StatusOr<PushOutcome> live = PushRows(process->shard, push);
+      ASSERT_THAT(live, IsOk());
+      EXPECT_EQ(live->max_staleness, push.clock.has_value() ? sequence - 1 - *push.clock : 0);
+      ASSERT_THAT(PushRows(twin, push), IsOk());
+      if (snapshot && sequence % 16 == 4) {
+        ASSERT_THAT(process->store->TakeSnapshot(), IsOk());
+      }
+      if (sequence % 10 != 0) continue;
+      process = &Start();
+      ASSERT_EQ(RowsOf(process->shard), RowsOf(twin)) << "push " << sequence << (snapshot ? " with snapshots" : "");
+    }
+  }
+}
+
 // Leaves a directory of a job whose machine failed after both workers had ended ten steps of rows, of which four were
 // on the disk.
 void LoseSixSteps(const std::string& folder, const JobConfig& job) {
@@ -208,6 +233,18 @@ TEST_F(TableStoreTest, ASynchronousTableThatLostItsLastSecondGoesOnAtTheStepOfIt
   Process& again = Start();
   EXPECT_EQ(RowsOf(again.shard), before);
   EXPECT_TRUE(MayPull(again.shard, 11));
+}
+
+TEST_F(TableStoreTest, AClockOfALostSecondIsNotStale) {
+  LoseSixSteps(folder_, ScaledJob());
+  Process& process = Start();
+  EXPECT_EQ(process.shard.status().tables[0].clock, 8u);
+  // The rows were pulled when both workers had ended ten steps.
+  const auto pushed = PushRows(process.shard, {.ids = 10, .value = 1, .sequence = 11, .clock = 20});
+  ASSERT_THAT(pushed, IsOk());
+  EXPECT_EQ(pushed->max_staleness, 0u);
+  EXPECT_EQ(pushed->applied, 10u);
+  EXPECT_EQ(PushRows(process.shard, {.ids = 10, .value = 1, .sequence = 12, .clock = 8})->max_staleness, 1u);
 }
 
 TEST_F(TableStoreTest, WorkersThatWaitForLostRowsReportThem) {
@@ -355,6 +392,35 @@ TEST_F(TableCheckpointTest, WorkersClocksBeginTogetherOnAnyNumberOfServers) {
       EXPECT_TRUE(MayPull(server->shard, 3));
       EXPECT_FALSE(MayPull(server->shard, 4));
     }
+  }
+}
+
+TEST_F(TableCheckpointTest, AScaledTableGoesOnAtItsClockOnAnyNumberOfServers) {
+  const auto push = [](Servers& servers, PushOfRows of) {
+    for (const auto& server : servers) {
+      of.rank = server->rank;
+      of.shards = server->shards;
+      ASSERT_THAT(PushRows(server->shard, of), IsOk());
+    }
+  };
+  Servers two = Start(2, "", ScaledJob(v1::Durability::CHECKPOINT));
+  push(two, {.ids = 500, .value = 1, .sequence = 1, .clock = 0});
+  push(two, {.ids = 300, .value = 0.5f, .sequence = 2, .clock = 0});
+  const std::string manifest = Save(two, 3);
+  std::optional<std::map<uint64_t, std::string>> want;
+  for (uint32_t shards : {1u, 2u, 3u, 5u}) {
+    Servers resumed = Start(shards, manifest, ScaledJob(v1::Durability::CHECKPOINT));
+    const PushOfRows next{.ids = 500, .value = 2, .sequence = 1, .incarnation = 2, .clock = 1};
+    push(resumed, next);
+    if (!want.has_value()) want = All(resumed);
+    EXPECT_EQ(All(resumed), *want) << shards;
+    EXPECT_EQ(PushRows(resumed[0]->shard, {.ids = 500, .sequence = 2, .shards = shards, .incarnation = 2, .clock = 1})
+                  ->max_staleness,
+              2u);
+    EXPECT_EQ(PushRows(resumed[0]->shard, {.ids = 500, .sequence = 3, .shards = shards, .incarnation = 2, .clock = 99})
+                  ->max_staleness,
+              0u)
+        << "a clock of the time after the checkpoint";
   }
 }
 

@@ -116,7 +116,12 @@ class StandbyJournalTest : public testing::Test {
     for (uint32_t worker = 0; worker < 2; ++worker) {
       threads_.emplace_back([this, worker] {
         for (uint64_t sequence = worker == 0 ? 2 : 1; pushing_; ++sequence) {
-          const auto pushed = PushRows(shard_, 2000 + sequence % 20000, 0.01f, sequence, 0, 1, worker);
+          // A clock near the table's, which counts the steps of both.
+          const auto pushed = PushRows(shard_, {.ids = 2000 + sequence % 20000,
+                                                .value = 0.01f,
+                                                .sequence = sequence,
+                                                .worker = worker,
+                                                .clock = 2 * sequence - 2});
           ASSERT_THAT(pushed, IsOk());
           absl::Notification durable;
           shard_.AwaitDurable(*pushed, [&](const absl::Status&) { durable.Notify(); });
@@ -226,6 +231,17 @@ TEST_F(StandbyJournalTest, AStandbyThatJoinsWhileRowsChangeBecomesEqual) {
   const auto rows = RowsOf(shard_);
   EXPECT_EQ(RowsOf(standby.shard()), rows);
   EXPECT_GE(rows.size(), 20000u);
+}
+
+TEST_F(StandbyJournalTest, AStandbyThatJoinsWhileScaledRowsChangeBecomesEqual) {
+  ASSERT_THAT(shard_.Declare(ScaledJob(v1::Durability::STANDBY), {}, {PartOf(0, 1)}), IsOk());
+  ASSERT_THAT(PushRows(shard_, 20000, 1, 1), IsOk());
+  StartPushingRows();
+  Standby standby(7);
+  Follow(standby);
+  StopPushing();
+  ExpectEqual(standby);
+  EXPECT_EQ(RowsOf(standby.shard()), RowsOf(shard_));
 }
 
 TEST_F(StandbyJournalTest, ATableThatIsDeclaredMeanwhileComesToo) {

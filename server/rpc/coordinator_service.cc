@@ -37,16 +37,6 @@ class WaitingCall : public grpc::ServerUnaryReactor {
   const std::shared_ptr<CancellableWait> wait_;
 };
 
-void Encode(const DataLease& lease, v1::Lease* to) {
-  to->set_id(lease.id);
-  to->set_epoch(lease.epoch);
-  to->set_begin(lease.begin);
-  to->set_end(lease.end);
-  to->set_steps(lease.steps);
-  to->set_share_begin(lease.share_begin);
-  to->set_share_end(lease.share_end);
-}
-
 // A caller that joins as a server receives the workers' gradients, so it needs the admin role.
 AccessRole LeastRoleOf(v1::Role role) { return role == v1::ROLE_WORKER ? AccessRole::kWorker : AccessRole::kAdmin; }
 
@@ -233,14 +223,19 @@ grpc::ServerUnaryReactor* CoordinatorServiceAdapter::AcquireLease(grpc::Callback
       *id, {request->held_leases().begin(), request->held_leases().end()}, *wait,
       [=](const absl::StatusOr<Coordinator::Grant>& grant) {
         if (grant.ok()) {
-          if (grant->lease.has_value()) Encode(*grant->lease, response->mutable_lease());
+          if (grant->lease.has_value()) *response->mutable_lease() = ToProto(*grant->lease);
+          if (grant->stream_position.has_value()) {
+            *response->mutable_stream_position() = ToProto(*grant->stream_position);
+          }
+          response->set_max_stream_examples(grant->max_stream_examples);
           response->set_finished(grant->finished);
           response->set_epochs_done(grant->epochs_done);
           response->set_waiting_for(grant->waiting_for);
         }
         call->Finish(ToGrpcStatus(grant.status()));
       },
-      request->epochs_done()));
+      request->epochs_done(),
+      request->has_found() ? std::optional<StreamSpan>(FromProto(request->found())) : std::nullopt));
   return call;
 }
 

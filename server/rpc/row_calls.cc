@@ -106,6 +106,7 @@ void DataPlane::Call::PushRows() {
   for (const auto& [item, pieces] : message->items) {
     views.push_back(
         {item.table_id(), item.ids(), item.unordered(), item.versions(), item.encoding(), pieces, item.uses()});
+    if (item.has_clock()) views.back().clock = item.clock();
     payload += PayloadBytes(pieces);
   }
   // Decoded gradients take up to twice their payload; the request's reservation covers the message alone.
@@ -182,6 +183,7 @@ void DataPlane::Call::AnswerWithRows(const v1::PullRowsRequest& request, absl::S
     values.set_encoding(codec.encoding());
     values.set_present(std::move(rows->present));
     if (query.with_versions()) values.set_versions(BytesOfVector(rows->versions));
+    if (rows->clock.has_value()) values.set_clock(*rows->clock);
     writer.Add(v1::PullRowsResponse::kValuesFieldNumber, values,
                EncodeRows(codec, std::move(rows->values), values_reserved_));
   }

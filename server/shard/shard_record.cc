@@ -48,6 +48,7 @@ JournalEntry EncodeRows(const PushTicket& push, uint32_t messages_of_step, absl:
     to->set_versions(!view.versions.empty());
     to->set_uses(!view.uses.empty());
     to->set_encoding(view.encoding);
+    if (view.clock.has_value()) to->set_clock(*view.clock);
     to->set_bytes(PayloadBytes(view.payload));
     entry.payloads.push_back(view.ids);
     entry.payloads.push_back(view.versions);

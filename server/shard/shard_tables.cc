@@ -34,11 +34,17 @@ absl::Status CheckPolicy(const JobConfig& job, const v1::TableSpec& spec) {
   return Invalid(absl::StrCat("table \"", spec.name(), "\": ", status.message()));
 }
 
+Table::Policy::Scaling ScalingOf(const v1::ConsistencyPolicy& policy) {
+  using Scaling = Table::Policy::Scaling;
+  if (!policy.async().scale_by_staleness() && !policy.bounded().scale_by_staleness()) return Scaling::kNone;
+  return CountsStalenessOfTables(policy) ? Scaling::kByTable : Scaling::kByRow;
+}
+
 Table::Policy TablePolicyOf(const JobConfig& job, const v1::TableSpec& spec) {
   const v1::ConsistencyPolicy& policy = PolicyOf(job, spec);
   Table::Policy to;
   to.workers = job.workers;
-  to.scale_by_staleness = policy.async().scale_by_staleness() || policy.bounded().scale_by_staleness();
+  to.scaling = ScalingOf(policy);
   if (policy.has_sync()) to.quorum = policy.sync().quorum() == 0 ? job.workers : policy.sync().quorum();
   if (policy.has_bounded()) to.steps_ahead = policy.bounded().steps_ahead();
   return to;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/shard/table_builder.h"
 
+#include <algorithm>
 #include <deque>
 #include <map>
 #include <memory>
@@ -28,7 +29,7 @@ constexpr uint32_t kRanges = 64;
 // A table of 64 ranges that follows the changes of another one.
 class TableBuilderTest : public testing::Test {
  protected:
-  TableBuilderTest() {
+  explicit TableBuilderTest(const v1::ConsistencyPolicy& policy = AsyncPolicy()) : job_{"job", policy, 2, {}} {
     OwnedTable table{SgdTable(kTable, "rows", 2), {}};
     table.spec.set_range_bits(6);
     table.spec.mutable_optimizer()->mutable_adam()->set_learning_rate(0.1f);
@@ -45,19 +46,24 @@ class TableBuilderTest : public testing::Test {
     PushTicket ticket;
     std::vector<uint64_t> ids;
     std::vector<float> gradients;
+    uint64_t clock = 0;
   };
 
   template <typename Take>
   static void View(const Change& change, const Take& take) {
     const absl::string_view payload = Bytes(change.gradients);
     const absl::string_view ids(reinterpret_cast<const char*>(change.ids.data()), change.ids.size() * sizeof(uint64_t));
-    take(RowGradientsView{kTable, ids, /*unordered=*/true, {}, v1::ENCODING_FP32, {&payload, 1}});
+    RowGradientsView view{kTable, ids, /*unordered=*/true, {}, v1::ENCODING_FP32, {&payload, 1}};
+    view.clock = change.clock;
+    take(view);
   }
 
   void Push(const std::vector<uint64_t>& ids, float value) {
     ++position_;
-    const Change& change =
+    Change& change =
         changes_.emplace_back(Change{{0, 1, position_, 0, 1}, ids, std::vector<float>(ids.size() * 2, value)});
+    // Rows that were pulled up to six steps ago.
+    change.clock = position_ - 1 - std::min<uint64_t>(position_ - 1, random_() % 7);
     View(change, [&](const RowGradientsView& view) {
       absl::StatusOr<CheckedRows> checked = original_.CheckPush(change.ticket, 1, {&view, 1}, false);
       ASSERT_TRUE(checked.ok()) << checked.status();
@@ -100,6 +106,27 @@ class TableBuilderTest : public testing::Test {
     }
   }
 
+  void FollowBetweenChanges() {
+    PushSome();
+    PushSome();
+    ASSERT_TRUE(copy_.AddState(kTable, table_->state(), position_).ok());
+    for (uint32_t first = 0; first < kRanges; first += 8) {
+      PushSome();
+      // Some of the changes that the capture contains arrive after it.
+      Deliver(random_() % 4);
+      Send(first, 8);
+    }
+    Deliver(changes_.size());
+    const auto want = RowsOf(*table_);
+    const Table::State state = table_->state();
+    auto built = std::move(copy_).Finish();
+    ASSERT_TRUE(built.ok()) << built.status();
+    ASSERT_EQ(built->size(), 1u);
+    EXPECT_EQ(RowsOf(*built->front()), want);
+    EXPECT_EQ(built->front()->state().clock, state.clock);
+    EXPECT_GT(want.size(), 1500u);
+  }
+
   static absl::string_view Images(const RowImages& rows) {
     return {reinterpret_cast<const char*>(rows.words.data()), rows.words.size() * sizeof(uint32_t)};
   }
@@ -117,7 +144,7 @@ class TableBuilderTest : public testing::Test {
     return rows;
   }
 
-  const JobConfig job_{"job", AsyncPolicy(), 2, {}};
+  const JobConfig job_;
   ShardTables original_{0, 1 << 30};
   ShardTables other_{0, 1 << 30};
   TableBuilder copy_{0, [this](absl::Span<const OwnedTable> tables) { return other_.Check(job_, tables); }};
@@ -127,26 +154,21 @@ class TableBuilderTest : public testing::Test {
   std::mt19937 random_{1};
 };
 
-TEST_F(TableBuilderTest, FollowsATableWhoseRangesArriveBetweenItsChanges) {
-  PushSome();
-  PushSome();
-  ASSERT_TRUE(copy_.AddState(kTable, table_->state(), position_).ok());
-  for (uint32_t first = 0; first < kRanges; first += 8) {
-    PushSome();
-    // Some of the changes that the capture contains arrive after it.
-    Deliver(random_() % 4);
-    Send(first, 8);
+class ScaledTableBuilderTest : public TableBuilderTest {
+ protected:
+  ScaledTableBuilderTest() : TableBuilderTest(Scaled()) {}
+
+  static v1::ConsistencyPolicy Scaled() {
+    v1::ConsistencyPolicy policy;
+    policy.mutable_async()->set_scale_by_staleness(true);
+    policy.mutable_async()->set_staleness_of(v1::ConsistencyPolicy::TABLE);
+    return policy;
   }
-  Deliver(changes_.size());
-  const auto want = RowsOf(*table_);
-  const Table::State state = table_->state();
-  auto built = std::move(copy_).Finish();
-  ASSERT_TRUE(built.ok()) << built.status();
-  ASSERT_EQ(built->size(), 1u);
-  EXPECT_EQ(RowsOf(*built->front()), want);
-  EXPECT_EQ(built->front()->state().clock, state.clock);
-  EXPECT_GT(want.size(), 1500u);
-}
+};
+
+TEST_F(TableBuilderTest, FollowsATableWhoseRangesArriveBetweenItsChanges) { FollowBetweenChanges(); }
+
+TEST_F(ScaledTableBuilderTest, FollowsATableWhoseRangesArriveBetweenItsChanges) { FollowBetweenChanges(); }
 
 TEST_F(TableBuilderTest, FollowsTheClocksOfABoundedTable) {
   JobConfig job = job_;

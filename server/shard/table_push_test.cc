@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tests of tables: pushes and pulls of rows.
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,7 @@ struct Rows {
   std::vector<uint64_t> ids;
   std::vector<float> gradients;
   std::vector<uint32_t> versions = {};
+  std::optional<uint64_t> clock = std::nullopt;
 };
 
 // A shard with the lower half of a table of two weights per row, in a job of two workers.
@@ -54,6 +56,7 @@ class TablePushTest : public testing::Test {
     const absl::string_view versions(reinterpret_cast<const char*>(rows.versions.data()),
                                      rows.versions.size() * sizeof(uint32_t));
     RowGradientsView view{kTable, ids, /*unordered=*/true, versions, v1::ENCODING_FP32, {&payload, 1}};
+    view.clock = rows.clock;
     return shard_.PushRows("job", ticket, messages_of_step, {view});
   }
 
@@ -133,6 +136,50 @@ TEST_F(TablePushTest, StalenessIsOfTheRow) {
   const PushOutcome outcome = Push({ids, {1, 1, 1, 1}, {0, 1}});
   EXPECT_EQ(outcome.max_staleness, 1);
   EXPECT_THAT(Pull(ids).values.values(), ElementsAre(3.5, 3.5, 3, 3));
+}
+
+v1::ConsistencyPolicy ScaledByTable() {
+  v1::ConsistencyPolicy policy;
+  policy.mutable_async()->set_scale_by_staleness(true);
+  policy.mutable_async()->set_staleness_of(v1::ConsistencyPolicy::TABLE);
+  return policy;
+}
+
+TEST_F(TablePushTest, StalenessIsOfTheTable) {
+  Declare(ScaledByTable());
+  const std::vector<uint64_t> ids = Ids(2);
+  EXPECT_EQ(Pull(ids).clock, 0u);
+  Push({{ids[0]}, {1, 1}, {}, 0}, /*messages_of_step=*/1);
+  EXPECT_EQ(Pull(ids).clock, 1u);
+  const PushOutcome outcome = Push({ids, {1, 1, 1, 1}, {}, 0});
+  EXPECT_EQ(outcome.max_staleness, 1);
+  EXPECT_EQ(outcome.learning_rate, 1) << "before it is divided";
+  EXPECT_THAT(Pull(ids).values.values(), ElementsAre(3.5, 3.5, 4.5, 4.5));
+}
+
+TEST_F(TablePushTest, ARetryOfAScaledPushIsAppliedOnce) {
+  Declare(ScaledByTable());
+  const std::vector<uint64_t> ids = Ids(1);
+  Push({ids, {1, 1}, {}, 0}, /*messages_of_step=*/1);
+  const PushTicket ticket{1, 1, 1, 0, 1};
+  ASSERT_TRUE(PushAs(ticket, {ids, {1, 1}, {}, 0}, /*messages_of_step=*/1).ok());
+  Push({{}, {}}, /*messages_of_step=*/1);
+  const auto again = PushAs(ticket, {ids, {1, 1}, {}, 0}, /*messages_of_step=*/1);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_TRUE(again->duplicate);
+  EXPECT_EQ(again->max_staleness, 1) << "as when it was applied";
+  EXPECT_THAT(Pull(ids).values.values(), ElementsAre(3.5, 3.5));
+}
+
+TEST_F(TablePushTest, RefusesStalenessOfTheTableThatScalesNothing) {
+  v1::ConsistencyPolicy policy = ScaledByTable();
+  policy.mutable_async()->set_scale_by_staleness(false);
+  EXPECT_THAT(std::string(shard_.Declare({"job", policy, 2, {}}, {}, {LowerHalf()}).status().message()),
+              HasSubstr("policy.async.staleness_of: got TABLE without scale_by_staleness, want"));
+  OwnedTable table = LowerHalf();
+  *table.spec.mutable_policy() = policy;
+  EXPECT_THAT(std::string(shard_.Declare({"job", AsyncPolicy(), 2, {}}, {}, {table}).status().message()),
+              HasSubstr("table \"rows\": policy.async.staleness_of: got TABLE without scale_by_staleness, want"));
 }
 
 TEST_F(TablePushTest, AVersionThatTheRowNeverReachedIsOrphaned) {

@@ -106,6 +106,7 @@ absl::StatusOr<RowGradients> DecodeRowGradients(const RowGradientsView& view, ui
   RowGradients gradients;
   gradients.uses = *std::move(uses);
   gradients.versions = MergeVersions(*order, view.versions);
+  gradients.clock = view.clock;
   gradients.values = order->in_order() ? *std::move(values) : Merge(*order, values->values(), dim);
   // Checked last, because a sum may overflow.
   if (!accept_non_finite && !Gradient(gradients.values.values()).AllFinite()) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -22,6 +23,7 @@ struct RowGradientsView {
   v1::Encoding encoding = v1::ENCODING_FP32;
   absl::Span<const absl::string_view> payload;
   absl::string_view uses = {};
+  std::optional<uint64_t> clock = {};
 };
 
 // The gradients of a message's distinct rows, in the order of their hashes: [rows, dim].
@@ -32,6 +34,8 @@ struct RowGradients {
   std::vector<uint32_t> versions;
   // The number of times that each was used, at least 1; empty: once.
   std::vector<uint16_t> uses;
+  // Clock of the table when the rows were pulled, for policies by which the table's staleness counts.
+  std::optional<uint64_t> clock;
 };
 
 // Decodes gradients of `dim` elements per id; those of a repeated id are added, in the message's order.

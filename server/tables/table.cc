@@ -2,6 +2,7 @@
 #include "server/tables/table.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -58,6 +59,11 @@ RowRules RulesOf(const v1::TableSpec& spec) {
 // The step that a message completes.
 std::optional<TurnQueue::Change> EndOf(const StepMessage& place) {
   return TurnQueue::Change{place.worker, place.step + 1};
+}
+
+// The largest number stands for larger ones.
+uint32_t Narrow(uint64_t staleness) {
+  return static_cast<uint32_t>(std::min<uint64_t>(staleness, std::numeric_limits<uint32_t>::max()));
 }
 
 SparseTableOptions RowOptions(const OwnedTable& table, const RowOptimizer& optimizer) {
@@ -218,8 +224,10 @@ Table::Turn Table::TakeTurn(const Message& message, const RowGradients& gradient
     if (ordered) turn.places = rows_.ReserveOrder(hashes);
     // Some messages of earlier steps may have come before the table was declared.
     const bool ends = message.place.step >= spec().first_step() && messages_.Add(message.place);
+    // The turn's own step does not count for it, nor do its other messages, since a step ends with the last of them.
+    if (ScalesByTable()) turn.staleness = clock_ - std::min(gradients.clock.value_or(clock_), clock_);
     if (ends) ++clock_;
-    if (clocks_.has_value()) turn.number = turns_.Take(ends ? EndOf(message.place) : std::nullopt);
+    if (QueuesTurnsLocked()) turn.number = turns_.Take(ends ? EndOf(message.place) : std::nullopt);
     return turn;
   }
   BufferedRows rows{message.place.worker,
@@ -257,7 +265,7 @@ BatchOutcome Table::ApplyRows(absl::Span<const uint64_t> hashes, const Turn& tur
   push.hashes = Before(turn.end_range, hashes, rows_.options().range_bits);
   if (!push.pulled_versions.empty()) push.pulled_versions.remove_suffix(hashes.size() - push.hashes.size());
   if (!push.uses.empty()) push.uses.remove_suffix(hashes.size() - push.hashes.size());
-  push.learning_rate = turn.learning_rate;
+  push.learning_rate = turn.learning_rate / (1.0f + static_cast<float>(turn.staleness));
   push.time = turn.time;
   push.draw = turn.draw;
   push.optimizer = optimizer_.get();
@@ -293,13 +301,15 @@ Table::Applied Table::Apply(const RowGradients& gradients, const Turn& turn) {
   if (!turn.kept && !turn.dropped) {
     push.gradients = gradients.values.values().data();
     push.pulled_versions = absl::MakeConstSpan(gradients.versions);
-    push.scale_by_staleness = policy_.scale_by_staleness;
+    push.scale_by_staleness = policy_.scaling == Policy::Scaling::kByRow;
     push.uses = gradients.uses;
     applied.rows = ApplyRows(gradients.order.hashes(), turn, push);
+    if (ScalesByTable()) applied.rows.max_staleness = applied.rows.applied > 0 ? Narrow(turn.staleness) : 0;
   }
   if (!turn.number.has_value()) return applied;
   absl::MutexLock lock(&mutex_);
   for (const TurnQueue::Change& change : turns_.SetApplied(*turn.number)) {
+    if (!clocks_.has_value()) continue;
     if (change.finished.has_value()) {
       clocks_->Finish(change.worker, *change.finished);
     } else {
@@ -387,14 +397,16 @@ PulledRows Table::Pull(const MessageRows& order, v1::RowQuery::Missing missing) 
   const bool by_default = missing == v1::RowQuery::MISSING_UNSPECIFIED;
   const bool zeros = by_default ? spec().has_admission() : missing == v1::RowQuery::MISSING_ZERO;
   pull.missing = zeros ? nullptr : &initial_;
+  PulledRows pulled;
   {
     absl::MutexLock lock(&mutex_);
     pull.time = TimeLocked();
+    // Before the rows are read, so they have the updates of at least these steps.
+    if (ScalesByTable()) pulled.clock = clock_ - turns_.open_ends();
   }
   pull.values = rows > 0 ? values.mutable_values().data() : nullptr;
   pull.versions = versions.data();
   rows_.Pull(pull);
-  PulledRows pulled;
   pulled.present = Bits(order, versions);
   if (order.in_order()) {
     pulled.values = std::move(values);

@@ -47,6 +47,7 @@ struct PulledRows {
   std::vector<uint32_t> versions;
   // See ballast.v1.RowValues.
   std::string present;
+  std::optional<uint64_t> clock;
 };
 
 // Owns a table's part at one shard: its rows, the rule by which gradients change them, and its clock. Deliberately
@@ -57,8 +58,9 @@ class Table {
  public:
   // The rule by which the gradients of several workers meet.
   struct Policy {
-    // Divides the learning rate by 1 + the staleness of the row, if gradients are applied as they come.
-    bool scale_by_staleness = false;
+    // Whose staleness s divides the learning rate by 1 + s, if gradients are applied as they come.
+    enum class Scaling { kNone, kByRow, kByTable };
+    Scaling scaling = Scaling::kNone;
     // Number of the job's workers.
     uint32_t workers = 0;
     // Number of workers that complete a step, if a step's gradients are applied together; otherwise 0.
@@ -105,9 +107,12 @@ class Table {
     // See BatchPush.
     uint64_t draw = 0;
     float learning_rate = 0;
+    // Divides the learning rate by 1 + this: steps that have ended since the rows were pulled, if the policy scales by
+    // the staleness of the table.
+    uint64_t staleness = 0;
     // The gradients wait for their step, or are not used because it is over.
     bool kept = false, dropped = false;
-    // See TurnQueue; not set if no clocks bound staleness.
+    // See TurnQueue; not set if no clock waits for changes to be applied.
     std::optional<uint64_t> number;
     // The step that the message completes, in place of its own gradients.
     std::optional<StepAccumulator::Closed> closed;
@@ -238,6 +243,9 @@ class Table {
   BatchOutcome ApplyRows(absl::Span<const uint64_t> hashes, const Turn& turn, BatchPush push);
   bool MayPullLocked(uint64_t step) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   std::vector<WaitList::Ticket> TakeReleasedLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // True if the end of a step shows only once the step is applied.
+  bool QueuesTurnsLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return clocks_.has_value() || ScalesByTable(); }
+  bool ScalesByTable() const { return policy_.scaling == Policy::Scaling::kByTable; }
   absl::Status NotOwner(uint32_t range) const;
   // Sets a turn's clock, and what follows from it. `worker`: whose message it is; not set for a step of all.
   void SetMoment(std::optional<uint32_t> worker, Turn& turn) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "ballast/v1/parameter_service.pb.h"
@@ -65,7 +66,8 @@ std::unique_ptr<ParameterShard> ShardOfATable() {
   auto shard = std::make_unique<ParameterShard>(std::move(options), Clock::Real());
   JobConfig job;
   job.name = "job";
-  job.policy.mutable_async();
+  job.policy.mutable_async()->set_scale_by_staleness(true);
+  job.policy.mutable_async()->set_staleness_of(v1::ConsistencyPolicy::TABLE);
   job.workers = 2;
   OwnedTable table;
   table.spec.set_id(kTable);
@@ -91,11 +93,13 @@ absl::StatusOr<PushOutcome> Push(ParameterShard& shard, absl::Span<const absl::s
     // The server refuses it before it asks the shard.
     if (!tables.insert(item.table_id()).second) return absl::InvalidArgumentError("a table twice");
     views.push_back({item.table_id(), item.ids(), item.unordered(), item.versions(), item.encoding(), payload});
+    if (item.has_clock()) views.back().clock = item.clock();
   }
   return shard.PushRows(header.job(), ticket, message->envelope.messages_of_step(), views);
 }
 
-std::string Request(const std::vector<uint64_t>& ids, v1::Encoding encoding, const std::string& versions) {
+std::string Request(const std::vector<uint64_t>& ids, v1::Encoding encoding, const std::string& versions,
+                    std::optional<uint64_t> clock = std::nullopt) {
   v1::PushRowsRequest request;
   request.mutable_header()->set_job("job");
   request.mutable_header()->set_incarnation(1);
@@ -108,6 +112,7 @@ std::string Request(const std::vector<uint64_t>& ids, v1::Encoding encoding, con
   rows.set_unordered(true);
   rows.set_versions(versions);
   rows.set_encoding(encoding);
+  if (clock.has_value()) rows.set_clock(*clock);
   rows.set_payload(std::string(ids.size() * kDim * (encoding == v1::ENCODING_FP32 ? 4 : 2), '\x3f'));
   return request.SerializeAsString();
 }
@@ -122,6 +127,7 @@ void CheckPush(FuzzInput input) {
   if (!outcome.ok()) return;
   Require(outcome->created == outcome->applied, "all rows of the first push begin with it");
   Require(outcome->orphaned <= outcome->applied, "an orphaned row is applied");
+  Require(outcome->max_staleness == 0, "no step has ended before the first push");
   const absl::StatusOr<PushOutcome> again = Push(*shard, Cut(input.Rest(), piece_bytes));
   Require(again.ok() && again->duplicate && again->created == outcome->created, "a retry gets the outcome");
   v1::PushRowsRequest request;
@@ -141,10 +147,13 @@ void CheckPush(FuzzInput input) {
 std::vector<std::string> FuzzSeeds() {
   const std::vector<uint64_t> ids = {0, 5, ~uint64_t{0}, 5};
   const std::string order = std::string(BytesOf(ids));
-  return {std::string("\0\1\0\0\0\1", 6) + order, std::string("\0\1\0\0\0\0", 6) + order.substr(0, 8),
+  return {std::string("\0\1\0\0\0\1", 6) + order,
+          std::string("\0\1\0\0\0\0", 6) + order.substr(0, 8),
           std::string("\1\0", 2) + Request(ids, v1::ENCODING_FP32, ""),
           std::string("\1\7", 2) + Request(ids, v1::ENCODING_BF16, std::string(16, '\0')),
-          std::string("\1\3", 2) + Request({9}, v1::ENCODING_FP16, std::string("\5\0\0\0", 4))};
+          std::string("\1\3", 2) + Request({9}, v1::ENCODING_FP16, std::string("\5\0\0\0", 4)),
+          std::string("\1\2", 2) + Request({9, 4}, v1::ENCODING_FP32, "", /*clock=*/0),
+          std::string("\1\5", 2) + Request({9, 4}, v1::ENCODING_BF16, "", ~uint64_t{0})};
 }
 
 void FuzzOne(FuzzInput input) {

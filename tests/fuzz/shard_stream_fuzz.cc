@@ -81,6 +81,7 @@ internal::v1::LoggedRows PushOfARow(uint64_t sequence) {
   rows.set_versions(true);
   rows.set_encoding(v1::ENCODING_FP32);
   rows.set_bytes(2 * sizeof(float));
+  rows.set_clock(0);
   return push;
 }
 
@@ -89,7 +90,8 @@ std::string TableStream() {
   ParameterShard shard(SmallShard(), Clock::Real());
   JobConfig job;
   job.name = "job";
-  job.policy.mutable_async();
+  job.policy.mutable_async()->set_scale_by_staleness(true);
+  job.policy.mutable_async()->set_staleness_of(v1::ConsistencyPolicy::TABLE);
   job.workers = 2;
   job.durability.set_mode(v1::Durability::STANDBY);
   OwnedTable table;

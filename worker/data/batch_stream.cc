@@ -103,23 +103,30 @@ std::optional<BatchStream::Plan> BatchStream::WaitForPlan() {
 }
 
 void BatchStream::FetchLease() {
-  absl::StatusOr<std::optional<DataLease>> lease = leases_->Next();
-  if (lease.ok() && lease->has_value()) {
-    if (absl::Status status = CheckLease(**lease); !status.ok()) lease = status;
+  absl::StatusOr<std::optional<LeasedData>> data = leases_->Next();
+  if (data.ok() && data->has_value()) {
+    if (absl::Status status = CheckLease(**data); !status.ok()) data = status;
   }
   absl::MutexLock lock(&mutex_);
   fetching_ = false;
-  if (!lease.ok() || !lease->has_value()) {
-    EndLocked(lease.status());
+  if (!data.ok() || !data->has_value()) {
+    EndLocked(data.status());
     return;
   }
-  current_ = Current{**lease, (*lease)->steps, Permutation(dataset_->size(), options_.seed, (*lease)->epoch)};
+  LeasedData& leased = **data;
+  const uint64_t size = leased.rows == nullptr ? dataset_->size() : leased.rows->size();
+  current_ = Current{leased.lease, leased.lease.steps, Permutation(size, options_.seed, leased.lease.epoch),
+                     std::move(leased.rows), leased.lease.begin};
 }
 
-absl::Status BatchStream::CheckLease(const DataLease& lease) const {
+absl::Status BatchStream::CheckLease(const LeasedData& data) const {
+  const DataLease& lease = data.lease;
   if (lease.id == 0 && lease.steps == 0 && lease.begin == lease.end) return absl::OkStatus();
   const std::string range = absl::StrCat("lease ", lease.id, " of examples ", lease.begin, " to ", lease.end);
-  if (lease.begin > lease.end || lease.end > dataset_->size()) {
+  if (data.rows != nullptr && lease.end - lease.begin != data.rows->size()) {
+    return absl::InternalError(absl::StrCat(range, " does not fit its ", data.rows->size(), " rows"));
+  }
+  if (lease.begin > lease.end || (data.rows == nullptr && lease.end > dataset_->size())) {
     return absl::InternalError(absl::StrCat(range, " does not fit the data set, want 0 to ", dataset_->size()));
   }
   const uint64_t examples = lease.end - lease.begin;
@@ -133,7 +140,8 @@ absl::Status BatchStream::CheckLease(const DataLease& lease) const {
 
 BatchStream::Plan BatchStream::TakePlanLocked() {
   DataLease& lease = current_->lease;
-  Plan plan = {.sequence = planned_++, .begin = lease.begin, .order = current_->order};
+  Plan plan = {.sequence = planned_++, .begin = lease.begin, .order = current_->order, .rows = current_->rows};
+  if (plan.rows != nullptr) plan.begin -= current_->first;
   if (!spare_.empty()) {
     plan.batch = std::move(spare_.back());
     spare_.pop_back();
@@ -175,15 +183,17 @@ absl::Status BatchStream::Fill(Plan& plan, Scratch& scratch) const {
   }
   std::vector<uint64_t>& indices = scratch.indices;
   indices.resize(batch.examples);
+  const bool shuffle = options_.shuffle && plan.rows == nullptr;
   for (uint32_t i = 0; i < batch.examples; ++i) {
     const uint64_t position = plan.begin + i;
-    indices[i] = options_.shuffle ? plan.order(position) : position;
+    indices[i] = shuffle ? plan.order(position) : position;
   }
   batch.features.resize(batch.examples * width);
   batch.labels.resize(batch.examples);
   const bool with_ids = !options_.tables.empty();
-  absl::Status status = dataset_->Read(indices, absl::MakeSpan(batch.features), absl::MakeSpan(batch.labels),
-                                       with_ids ? &scratch.ids : nullptr);
+  const Dataset& dataset = plan.rows == nullptr ? *dataset_ : *plan.rows;
+  absl::Status status = dataset.Read(indices, absl::MakeSpan(batch.features), absl::MakeSpan(batch.labels),
+                                     with_ids ? &scratch.ids : nullptr);
   if (status.ok() && with_ids) scratch.indexer.Index(scratch.ids, batch.tables);
   return status;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <thread>
 #include <vector>
@@ -18,6 +19,13 @@
 
 namespace ballast {
 
+// A lease, and its examples if they are a data set of their own: position `begin` of the lease is example 0.
+struct LeasedData {
+  DataLease lease;
+  // Null: the lease has positions in the job's training data.
+  std::shared_ptr<const Dataset> rows = nullptr;
+};
+
 // Interface to the source of a worker's leases.
 // Thread safety: one thread at a time calls Next; any thread may call Cancel.
 class LeaseSource {
@@ -26,7 +34,7 @@ class LeaseSource {
 
   // Waits for the next lease, or for a lease without steps; nullopt once all epochs are done. The wait is bounded, and
   // its error names the members that it was waiting for. May be called before earlier leases are complete.
-  virtual absl::StatusOr<std::optional<DataLease>> Next() = 0;
+  virtual absl::StatusOr<std::optional<LeasedData>> Next() = 0;
 
   // Makes a waiting Next, and each later one, return CANCELLED immediately.
   virtual void Cancel() = 0;
@@ -71,7 +79,8 @@ class BatchStream {
     std::vector<std::vector<size_t>> tables = {};
   };
 
-  // Both must outlive the stream. Starts reading immediately.
+  // Both must outlive the stream. Starts reading immediately. All examples have the fields of `dataset`, if they are
+  // not from it.
   BatchStream(const Dataset* dataset, LeaseSource* leases, Options options);
   BatchStream(const BatchStream&) = delete;
   BatchStream& operator=(const BatchStream&) = delete;
@@ -102,6 +111,8 @@ class BatchStream {
     uint64_t sequence = 0;
     uint64_t begin = 0;
     Permutation order;
+    // As in LeasedData. Shared with the other batches of the lease.
+    std::shared_ptr<const Dataset> rows;
     Batch batch;
   };
   // The lease that is being split into plans.
@@ -111,6 +122,9 @@ class BatchStream {
     // Steps of the whole lease.
     uint32_t steps = 0;
     Permutation order;
+    // As in LeasedData, and the position of example 0.
+    std::shared_ptr<const Dataset> rows;
+    uint64_t first = 0;
   };
   // The result for one sequence number.
   struct Slot {
@@ -123,7 +137,7 @@ class BatchStream {
   void Run() ABSL_LOCKS_EXCLUDED(mutex_);
   std::optional<Plan> WaitForPlan() ABSL_LOCKS_EXCLUDED(mutex_);
   void FetchLease() ABSL_LOCKS_EXCLUDED(mutex_);
-  absl::Status CheckLease(const DataLease& lease) const;
+  absl::Status CheckLease(const LeasedData& data) const;
   // Memory of a thread that reads, which it keeps from batch to batch.
   struct Scratch {
     std::vector<uint64_t> indices;

@@ -8,6 +8,7 @@
 #include <deque>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -52,14 +53,14 @@ class FakeLeases : public LeaseSource {
 
   explicit FakeLeases(std::deque<DataLease> leases, Then then = Then::kEnd) : then_(then), leases_(std::move(leases)) {}
 
-  absl::StatusOr<std::optional<DataLease>> Next() override {
+  absl::StatusOr<std::optional<LeasedData>> Next() override {
     {
       absl::MutexLock lock(&mutex_);
       EXPECT_FALSE(asked_) << "Next was called by two threads at once";
       if (!leases_.empty()) {
         const DataLease lease = leases_.front();
         leases_.pop_front();
-        return lease;
+        return LeasedData{lease};
       }
       asked_ = true;
     }
@@ -82,6 +83,20 @@ class FakeLeases : public LeaseSource {
   absl::Mutex mutex_;
   std::deque<DataLease> leases_ ABSL_GUARDED_BY(mutex_);
   bool asked_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+// Returns one lease whose examples are a data set of their own.
+class LeaseOfRows : public LeaseSource {
+ public:
+  absl::StatusOr<std::optional<LeasedData>> Next() override {
+    if (std::exchange(done_, true)) return std::nullopt;
+    DataLease lease{.id = 1, .begin = 70, .end = 75, .steps = 3};
+    return LeasedData{lease, std::make_shared<CountingDataset>(5)};
+  }
+  void Cancel() override {}
+
+ private:
+  bool done_ = false;
 };
 
 struct Sources {
@@ -125,6 +140,18 @@ std::vector<std::string> Shapes(const std::vector<Batch>& batches) {
 
 using Strings = std::vector<std::string>;
 using Floats = std::vector<float>;
+
+TEST(BatchStreamTest, RowsOfALeaseAreReadInTheirOrder) {
+  const CountingDataset dataset(1);
+  LeaseOfRows leases;
+  BatchStream stream(&dataset, &leases, {.batch_size = 2});
+  const std::vector<Batch> batches = Drain(stream);
+  ASSERT_EQ(batches.size(), 3);
+  EXPECT_EQ(batches[0].labels, std::vector<float>({0, 10}));
+  EXPECT_EQ(batches[1].labels, std::vector<float>({20, 30}));
+  EXPECT_EQ(batches[2].labels, std::vector<float>({40}));
+  EXPECT_TRUE(batches[2].last_of_lease);
+}
 
 TEST(BatchStreamTest, CutsALeaseIntoConsecutiveBatches) {
   OwningStream stream(10, {{.id = 4, .epoch = 1, .begin = 2, .end = 7, .steps = 3}}, InOrder(2));

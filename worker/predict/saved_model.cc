@@ -81,6 +81,11 @@ absl::Status MakeModel(const SavedModel::Options& options, SavedModel& to) {
 absl::Status UseTables(std::vector<LoadedTable> tables, SavedModel& to) {
   for (size_t i = 0; i < tables.size(); ++i) {
     const v1::EmbeddingTable& want = to.description.model.tables(static_cast<int>(i));
+    // The initial values of rows follow from the name, too.
+    if (tables[i].spec.name() != want.name()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("table \"", want.name(), "\": got the rows of table \"", tables[i].spec.name(), "\""));
+    }
     if (tables[i].spec.dim() == want.dim()) continue;
     return absl::InvalidArgumentError(
         absl::StrCat("table \"", want.name(), "\": got rows of dim ", tables[i].spec.dim(), ", want ", want.dim()));

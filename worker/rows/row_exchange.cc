@@ -95,14 +95,17 @@ void RowExchange::BeginPull(Slot& slot, uint64_t step, absl::Span<const BatchRow
     pull.versions = absl::MakeSpan(slot.versions[t]);
   }
   slot.pull.reset();
+  slot.clocks = {};
   if (!pulls.empty()) slot.pull = client_->PullRows(pulls, step);
 }
 
 absl::Status RowExchange::EndPull(Slot& slot) {
   if (!slot.pull.has_value()) return absl::OkStatus();
-  const absl::Status status = Await(*slot.pull, "rows").status();
-  if (status.ok()) slot.pull.reset();
-  return status;
+  absl::StatusOr<RowsResult> result = Await(*slot.pull, "rows");
+  if (!result.ok()) return result.status();
+  slot.pull.reset();
+  slot.clocks = std::move(result->clocks);
+  return absl::OkStatus();
 }
 
 absl::Status RowExchange::Prefetch(uint64_t batch, uint64_t step, absl::Span<const BatchRows> rows) {
@@ -165,6 +168,7 @@ absl::Status RowExchange::Push(uint64_t step, uint32_t examples, bool last_of_st
     push.gradients = gradients;
     push.versions = current_->versions[t];
     push.uses = rows.uses;
+    push.clocks = &current_->clocks;
     stats_.pushed += rows.ids.size();
   }
   current_->push_number = ++pushes_;

@@ -27,7 +27,7 @@ struct RowStats {
   // Distinct rows of batches that were pulled, and whose gradients were pushed.
   uint64_t pulled = 0;
   uint64_t pushed = 0;
-  // Pushes, and the maximum and the sum of the largest staleness of a row in each.
+  // Pushes, and the maximum and the sum of the largest staleness in each; see RowsResult.
   uint64_t pushes = 0;
   uint64_t max_staleness = 0;
   uint64_t staleness_sum = 0;
@@ -88,6 +88,7 @@ class RowExchange : public RowSource {
     std::vector<std::vector<float>> values;
     std::vector<std::vector<float>> gradients;
     std::vector<std::vector<uint32_t>> versions;
+    RowClocks clocks;
     std::vector<RowsView> views;
     std::optional<Future<RowsResult>> pull;
     std::optional<Future<RowsResult>> push;

@@ -13,6 +13,7 @@
 namespace ballast {
 namespace {
 
+using ::testing::AnyOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -110,6 +111,25 @@ TEST_F(RowExchangeTest, ABatchThatWasPrefetchedIsPulledOnce) {
   TrainAndPush(0);
   EXPECT_THAT(Fetched(1, 1, {2, 3}), ElementsAre(0.5f, 0.5f));
   EXPECT_THAT(shard_.row_pulls(), SizeIs(2));
+}
+
+TEST_F(RowExchangeTest, APushHasTheClockOfThePullOfItsBatch) {
+  // The fake's clock is the number of pushes and pulls.
+  Fetched(0, 0, {1});
+  ASSERT_TRUE(exchange_->Prefetch(1, 1, Rows({2, 3})).ok());
+  TrainAndPush(0);
+  ASSERT_TRUE(exchange_->AwaitPushes().ok());
+  Fetched(1, 1, {2, 3});
+  TrainAndPush(1);
+  ASSERT_TRUE(exchange_->AwaitPushes().ok());
+  Fetched(2, 2, {2});
+  TrainAndPush(2);
+  ASSERT_TRUE(exchange_->AwaitPushes().ok());
+  const auto pushes = shard_.row_pushes();
+  ASSERT_THAT(pushes, SizeIs(3));
+  EXPECT_EQ(pushes[0].clock, 0u);
+  EXPECT_THAT(pushes[1].clock, AnyOf(1u, 2u)) << "it was pulled while the first was pushed";
+  EXPECT_EQ(pushes[2].clock, 4u);
 }
 
 TEST_F(RowExchangeTest, RowsOfAnotherStepArePulledAgain) {

@@ -19,7 +19,10 @@
 namespace ballast {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = nlohmann::json;
+
+// Length of a value that an error quotes.
+constexpr size_t kMaxQuoted = 60;
 
 // Stands for the path of a file in errors: "examples:3: has 38 fields".
 constexpr char kName[] = "examples";
@@ -47,6 +50,7 @@ ExampleReader::ExampleReader(const ModelDescription& description, v1::DataSource
     : source_(std::move(source)),
       normalization_(description.normalization),
       features_(description.features),
+      width_(std::max<uint64_t>({1, features_ + description.id_fields.size(), schema ? schema->columns.size() : 0})),
       schema_(std::move(schema)) {}
 
 absl::StatusOr<std::unique_ptr<ExampleReader>> ExampleReader::Create(const ModelDescription& description) {
@@ -69,6 +73,16 @@ std::string ExampleReader::format() const {
   return v1::DataSource::descriptor()->FindFieldByNumber(source_.format_case())->name();
 }
 
+absl::Status ExampleReader::CheckCount(uint64_t count) const {
+  const uint64_t by_values = std::max<uint64_t>(kMaxValues / width_, 1);
+  if (count > kMaxExamples || count > by_values) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("got ", count, " examples, want at most ", std::min(kMaxExamples, by_values),
+                     by_values < kMaxExamples ? absl::StrCat(", because each has ", width_, " values") : ""));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<Examples> ExampleReader::ReadExactly(uint64_t count, absl::string_view text, bool header) const {
   absl::StatusOr<Examples> examples = Read(text, header);
   if (!examples.ok() || examples->count == count) return examples;
@@ -87,9 +101,6 @@ absl::StatusOr<Examples> ExampleReader::Read(absl::string_view text, bool header
   const absl::StatusOr<std::unique_ptr<Dataset>> data = OpenDataset(source, options);
   if (!data.ok()) return data.status();
   Examples examples{.count = (*data)->size()};
-  if (examples.count > kMaxExamples) {
-    return absl::InvalidArgumentError(absl::StrCat("got ", examples.count, " examples, want at most ", kMaxExamples));
-  }
   if ((*data)->features() != features_) {
     return absl::InvalidArgumentError(
         absl::StrCat("examples have ", (*data)->features(), " features, want ", features_));
@@ -114,6 +125,7 @@ absl::Status ExampleReader::AddLine(size_t example, const std::string& line, std
 }
 
 absl::StatusOr<Examples> ExampleReader::ReadLines(const google::protobuf::RepeatedPtrField<std::string>& lines) const {
+  if (absl::Status status = CheckCount(lines.size()); !status.ok()) return status;
   std::string text;
   for (int i = 0; i < lines.size(); ++i) {
     if (absl::Status status = AddLine(i, lines[i], text); !status.ok()) return status;
@@ -125,9 +137,7 @@ absl::StatusOr<Examples> ExampleReader::ReadJson(const Json& list) const {
   if (!list.is_array() || list.empty()) {
     return absl::InvalidArgumentError("got no list of examples, want a list of at least one");
   }
-  if (list.size() > kMaxExamples) {
-    return absl::InvalidArgumentError(absl::StrCat("got ", list.size(), " examples, want at most ", kMaxExamples));
-  }
+  if (absl::Status status = CheckCount(list.size()); !status.ok()) return status;
   if (list.front().is_object()) return ReadObjects(list);
   if (list.front().is_array()) return ReadLists(list);
   std::string text;
@@ -211,8 +221,9 @@ absl::StatusOr<Examples> ExampleReader::ReadFeatures(const Json& list) const {
     for (const Json& value : list[i]) {
       const double number = value.is_number() ? value.get<double>() : std::nan("");
       if (!std::isfinite(static_cast<float>(number))) {
-        return absl::InvalidArgumentError(absl::StrCat("example ", i, ": got ", JsonLine(value), " as feature ",
-                                                       examples.features.size() % features_, ", want a finite number"));
+        return absl::InvalidArgumentError(absl::StrCat("example ", i, ": got ", JsonLine(value).substr(0, kMaxQuoted),
+                                                       " as feature ", examples.features.size() % features_,
+                                                       ", want a finite number"));
       }
       examples.features.push_back(normalizer(number));
     }

@@ -29,7 +29,7 @@ std::unique_ptr<ExampleReader> Reader(const std::string& data, int64_t features,
 }
 
 absl::StatusOr<Examples> Json(const ExampleReader& reader, const std::string& list) {
-  return reader.ReadJson(nlohmann::ordered_json::parse(list));
+  return reader.ReadJson(nlohmann::json::parse(list));
 }
 
 std::string Error(const absl::StatusOr<Examples>& examples) { return std::string(examples.status().message()); }

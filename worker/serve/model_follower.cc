@@ -14,6 +14,12 @@ namespace ballast {
 namespace {
 
 constexpr absl::Duration kRetry = absl::Milliseconds(200);
+// Limits on one attempt to read the dense tensors, and on all attempts of a read: the error shows soon after. A new
+// read follows.
+constexpr absl::Duration kReadTimeout = absl::Seconds(5);
+constexpr absl::Duration kReadRetry = absl::Seconds(1);
+// Limit on one attempt to connect again.
+constexpr absl::Duration kReconnectTimeout = absl::Seconds(5);
 
 absl::Status InContext(const absl::Status& status, absl::string_view context) {
   return absl::Status(status.code(), absl::StrCat(context, ": ", status.message()));
@@ -60,7 +66,8 @@ absl::StatusOr<std::vector<v1::TableSpec>> ModelFollower::AwaitTables(const Mode
 
 absl::StatusOr<std::unique_ptr<ModelFollower>> ModelFollower::Start(ServedModel* model, const Options& options) {
   std::unique_ptr<ModelFollower> follower(new ModelFollower(model, options));
-  absl::Status status = follower->Connect();
+  for (const Parameter& parameter : model->parameters()) follower->values_.emplace_back(parameter.elements);
+  absl::Status status = follower->Connect(options.connect_timeout);
   if (status.ok()) status = follower->Read();
   if (status.ok()) status = follower->WatchTables(follower->client_->shard_map());
   if (!status.ok()) return InContext(status, absl::StrCat("cannot follow the job at ", options.coordinator));
@@ -69,31 +76,47 @@ absl::StatusOr<std::unique_ptr<ModelFollower>> ModelFollower::Start(ServedModel*
 }
 
 ModelFollower::~ModelFollower() {
+  std::shared_ptr<Client> client;
   {
     absl::MutexLock lock(&mutex_);
     stopping_ = true;
+    client = client_;
   }
   watcher_.reset();
-  if (client_ != nullptr) client_->Shutdown("the follower ends");
+  // Ends the thread's read.
+  if (client != nullptr) client->Shutdown("the follower ends");
   if (thread_.joinable()) thread_.join();
-  if (client_ != nullptr) client_->WaitUntilIdle();
+  if (client != nullptr) client->WaitUntilIdle();
 }
 
-absl::Status ModelFollower::Connect() {
+absl::Status ModelFollower::Connect(absl::Duration timeout) {
   ClientOptions options;
   options.coordinator = options_.coordinator;
   options.credentials = options_.credentials;
   options.job = model_->description().job;
   // A reader may not ask for shared memory.
   options.shared_memory = false;
-  options.connect_timeout = options_.connect_timeout;
+  options.connect_timeout = timeout;
+  options.rpc_timeout = kReadTimeout;
+  options.retry_timeout = kReadRetry;
   absl::StatusOr<std::unique_ptr<Client>> client = Client::Connect(std::move(options));
   if (!client.ok()) return client.status();
-  client_ = *std::move(client);
-  return FindTensors(client_->shard_map());
+  absl::StatusOr<std::vector<uint32_t>> ids = FindTensors((*client)->shard_map());
+  if (!ids.ok()) return ids.status();
+  ids_ = *std::move(ids);
+  // Shared with the destructor, which may end the client while it is replaced.
+  std::shared_ptr<Client> connected = *std::move(client);
+  {
+    absl::MutexLock lock(&mutex_);
+    if (stopping_) return absl::CancelledError("the follower ends");
+    client_.swap(connected);
+  }
+  // The client before waits for its calls as it ends here.
+  return absl::OkStatus();
 }
 
-absl::Status ModelFollower::FindTensors(const ShardMap& map) {
+absl::StatusOr<std::vector<uint32_t>> ModelFollower::FindTensors(const ShardMap& map) const {
+  std::vector<uint32_t> ids;
   for (const Parameter& parameter : model_->parameters()) {
     const auto found = absl::c_find_if(
         map.tensors(), [&](const PlacedTensor& tensor) { return tensor.spec.name() == parameter.name; });
@@ -108,10 +131,9 @@ absl::Status ModelFollower::FindTensors(const ShardMap& map) {
           absl::StrCat("tensor \"", parameter.name, "\": got shape [", absl::StrJoin(found->spec.shape(), ", "),
                        "] at the servers, want [", absl::StrJoin(parameter.shape, ", "), "]"));
     }
-    ids_.push_back(found->spec.id());
-    values_.emplace_back(parameter.elements);
+    ids.push_back(found->spec.id());
   }
-  return absl::OkStatus();
+  return ids;
 }
 
 absl::Status ModelFollower::WatchTables(const ShardMap& map) {
@@ -168,10 +190,19 @@ void ModelFollower::Run() {
       if (mutex_.AwaitWithTimeout(absl::Condition(&must_stop), options_.refresh)) return;
     }
     absl::Status status = Read();
-    if (status.ok() && watcher_ != nullptr) status = watcher_->status();
-    absl::MutexLock lock(&mutex_);
-    status_ = std::move(status);
+    if (!status.ok()) {
+      SetStatus(status);
+      // Otherwise the error of the read stays, which says more than that of a server that is not there.
+      if (Connect(kReconnectTimeout).ok()) status = Read();
+    }
+    if (status.ok() && watcher_ != nullptr) status = watcher_->condition();
+    SetStatus(status);
   }
+}
+
+void ModelFollower::SetStatus(const absl::Status& status) {
+  absl::MutexLock lock(&mutex_);
+  status_ = status;
 }
 
 absl::Status ModelFollower::status() const {

@@ -20,8 +20,8 @@
 namespace ballast {
 
 // Keeps a served model equal to the one that a job trains: reads the dense tensors again and again, and gets the rows
-// of tables as they change. Goes on through restarts of servers. Does not join the job, so it needs a reader's token
-// only. Thread safety: all methods may be called from any thread.
+// of tables as they change. Goes on through restarts of servers, for however long they take. Does not join the job, so
+// it needs a reader's token only. Thread safety: all methods may be called from any thread.
 class ModelFollower {
  public:
   struct Options {
@@ -44,25 +44,31 @@ class ModelFollower {
   ~ModelFollower();
   ModelFollower(const ModelFollower&) = delete;
 
-  // OK while values arrive; otherwise the error of the last attempt to read them.
+  // OK while values arrive; otherwise the error of the last attempt to read dense tensors, or of a server from which no
+  // rows come.
   absl::Status status() const ABSL_LOCKS_EXCLUDED(mutex_);
   RowWatcher::Counts row_counts() const;
 
  private:
   ModelFollower(ServedModel* model, const Options& options) : model_(model), options_(options) {}
-  absl::Status Connect();
-  absl::Status FindTensors(const ShardMap& map);
+  // Connects for the first time, or in place of a client that has failed: that one has no way back once it has lost its
+  // coordinator for long, or a server has moved.
+  absl::Status Connect(absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Returns the ids of the model's parameters.
+  absl::StatusOr<std::vector<uint32_t>> FindTensors(const ShardMap& map) const;
   absl::Status WatchTables(const ShardMap& map);
   // Reads the dense tensors once.
   absl::Status Read();
   void Run();
+  void SetStatus(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
 
   ServedModel* const model_;
   const Options options_;
   // Set by Start, then constant.
-  std::unique_ptr<Client> client_;
   std::unique_ptr<RowWatcher> watcher_;
-  // For each parameter of the model. The follower's thread reads into the values.
+  // Replaced by the follower's thread under the lock, for the destructor.
+  std::shared_ptr<Client> client_;
+  // For each parameter of the model. Confined to the follower's thread, which reads into the values.
   std::vector<uint32_t> ids_;
   std::vector<std::vector<float>> values_;
 

@@ -2,6 +2,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "absl/time/time.h"
 #include "ballast/v1/prediction_service.grpc.pb.h"
 #include "common/rpc/grpc_status.h"
+#include "worker/data/datasets/table_schema.h"
 #include "worker/serve/prediction_api.h"
 
 namespace ballast {
@@ -52,6 +54,16 @@ absl::Status TakeFields(const v1::PreparedExamples& from, absl::Span<const std::
   return absl::OkStatus();
 }
 
+// Names the first feature that is not finite.
+absl::Status CheckFinite(const Examples& examples, uint64_t features) {
+  const auto found =
+      std::find_if(examples.features.begin(), examples.features.end(), [](float x) { return !std::isfinite(x); });
+  if (found == examples.features.end()) return absl::OkStatus();
+  const uint64_t at = found - examples.features.begin();
+  return absl::InvalidArgumentError(absl::StrCat("examples.features: got ", *found, " as feature ", at % features,
+                                                 " of example ", at / features, ", want a finite number"));
+}
+
 absl::StatusOr<Examples> TakePrepared(const v1::PreparedExamples& from, const ModelDescription& description) {
   if (from.count() == 0 || from.count() > ExampleReader::kMaxExamples) {
     return absl::InvalidArgumentError(
@@ -66,6 +78,7 @@ absl::StatusOr<Examples> TakePrepared(const v1::PreparedExamples& from, const Mo
   Examples examples{.count = from.count()};
   examples.features.resize(want / sizeof(float));
   if (want > 0) std::memcpy(examples.features.data(), from.features().data(), want);
+  if (absl::Status status = CheckFinite(examples, description.features); !status.ok()) return status;
   if (absl::Status status = TakeFields(from, description.id_fields, examples.ids); !status.ok()) return status;
   return examples;
 }
@@ -111,7 +124,7 @@ class PredictionService : public v1::PredictionService::Service {
   absl::Status CheckName(const std::string& name) const {
     const std::string& served = source_.model->description().job;
     if (name.empty() || name == served) return absl::OkStatus();
-    return absl::NotFoundError(absl::StrCat("got model \"", name, "\", want \"", served, "\""));
+    return absl::NotFoundError(absl::StrCat("got model ", QuotedText(name), ", want ", QuotedText(served)));
   }
 
   absl::Status Predict(const v1::PredictRequest& request, v1::PredictResponse& response) {

@@ -8,6 +8,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "common/text/json_fields.h"
+#include "worker/data/datasets/table_schema.h"
 #include "worker/serve/prediction_api.h"
 
 namespace ballast {
@@ -72,10 +73,16 @@ Json Predictions(const Prediction& prediction) {
 }
 
 HttpResponse Predict(const PredictionSource& source, const HttpRequest& request) {
-  const absl::StatusOr<Json> body = ParseJsonObject(request.body);
-  if (!body.ok()) return Failure(400, absl::StrCat("body: ", body.status().message()));
-  const auto instances = body->find("instances");
-  if (instances == body->end()) return Failure(400, "body: got no \"instances\", want {\"instances\": [...]}");
+  if (absl::Status status = CheckJson(request.body); !status.ok()) {
+    return Failure(400, absl::StrCat("body: ", status.message()));
+  }
+  // Not ParseJsonObject, because a caller may send an object with any number of keys.
+  const nlohmann::json body = nlohmann::json::parse(request.body, nullptr, /*allow_exceptions=*/false);
+  const auto instances = body.find("instances");
+  if (instances == body.end()) {
+    return Failure(400, absl::StrCat("body: got ", body.is_object() ? "no \"instances\"" : body.type_name(),
+                                     ", want {\"instances\": [...]}"));
+  }
   const absl::StatusOr<Examples> examples = source.model->reader().ReadJson(*instances);
   if (!examples.ok()) return Failure(examples.status());
   const absl::StatusOr<Prediction> prediction = source.model->Predict(*examples);
@@ -89,7 +96,7 @@ HttpResponse AnswerModel(const PredictionSource& source, const HttpRequest& requ
   const bool predicts = absl::ConsumeSuffix(&name, ":predict");
   const std::string& served = source.model->description().job;
   if (name != served) {
-    return Failure(404, absl::StrCat("got model \"", name, "\", want \"", served, "\""));
+    return Failure(404, absl::StrCat("got model ", QuotedText(name), ", want ", QuotedText(served)));
   }
   if (predicts) return request.method == "POST" ? Predict(source, request) : WrongMethod("POST");
   return request.method == "GET" ? Answer(200, Describe(source)) : WrongMethod("GET");
@@ -99,6 +106,9 @@ HttpResponse AnswerModel(const PredictionSource& source, const HttpRequest& requ
 
 HttpResponse AnswerPrediction(const PredictionSource& source, const HttpRequest& request) {
   absl::string_view path = request.path;
+  if (path == "/healthz" || path == "/readyz") {
+    if (request.method != "GET") return WrongMethod("GET");
+  }
   if (path == "/healthz") return Answer(200, {{"healthy", true}});
   if (path == "/readyz") {
     const bool ready = source.model->state().ready;

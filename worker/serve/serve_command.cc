@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/serve/serve_command.h"
 
-#include <grpcpp/grpcpp.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -24,6 +23,7 @@
 #include "common/security/security_options.h"
 #include "common/text/json_fields.h"
 #include "worker/predict/saved_model.h"
+#include "worker/serve/grpc_port.h"
 #include "worker/serve/model_follower.h"
 #include "worker/serve/prediction_api.h"
 #include "worker/serve/served_model.h"
@@ -200,23 +200,6 @@ class Stop {
   SignalWatch signals_;
 };
 
-// Starts a gRPC server; the port may be 0.
-absl::StatusOr<std::unique_ptr<grpc::Server>> StartGrpc(const std::string& address, grpc::Service* service,
-                                                        std::string& bound) {
-  grpc::ServerBuilder builder;
-  int port = 0;
-  builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port);
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-  builder.RegisterService(service);
-  std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
-  if (server == nullptr || port == 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("flag --grpc: got ", address, ", which cannot be used, want a free port of this machine"));
-  }
-  bound = absl::StrCat(address.substr(0, address.rfind(':')), ":", port);
-  return server;
-}
-
 int Serve(const Request& request, const Streams& streams) {
   Stop stop;
   const absl::StatusOr<Following> following = Open(request);
@@ -234,23 +217,23 @@ int Serve(const Request& request, const Streams& streams) {
        }});
   if (!http.ok()) return Fail(streams, http.status(), 1);
   const std::unique_ptr<grpc::Service> service = MakePredictionService(source);
-  std::string grpc_address;
-  const absl::StatusOr<std::unique_ptr<grpc::Server>> grpc = StartGrpc(request.grpc, service.get(), grpc_address);
+  const absl::StatusOr<std::unique_ptr<GrpcPort>> grpc = GrpcPort::Start({.address = request.grpc}, service.get());
   if (!grpc.ok()) return Fail(streams, grpc.status(), 1);
   const std::string& job = source.model->description().job;
   if (streams.json) {
     streams.out << JsonLine({{"model", job},
                              {"follows", following->follower != nullptr},
                              {"http", (*http)->address()},
-                             {"grpc", grpc_address}})
+                             {"grpc", (*grpc)->address()}})
                 << std::endl;
   } else {
     streams.out << "serving " << job << (following->follower != nullptr ? ", following its job" : "") << ": http://"
-                << (*http)->address() << "/v1/models/" << job << ":predict, gRPC at " << grpc_address << std::endl;
+                << (*http)->address() << "/v1/models/" << job << ":predict, gRPC at " << (*grpc)->address()
+                << std::endl;
   }
   stop.Await();
   (*http)->Stop();
-  (*grpc)->Shutdown(absl::ToChronoTime(absl::Now() + kDrain));
+  (*grpc)->Stop(kDrain);
   return 0;
 }
 

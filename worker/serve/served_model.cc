@@ -13,7 +13,33 @@
 
 namespace ballast {
 
+namespace {
+
+// Refuses a model with values that no server has: they would stay as they were initialized.
+absl::Status CheckFollows(TrainableModel& model) {
+  const absl::StatusOr<std::vector<Statistic>> statistics = model.Statistics();
+  if (!statistics.ok() || statistics->empty()) return statistics.status();
+  return absl::InvalidArgumentError(
+      absl::StrCat("the model has \"", statistics->front().name,
+                   "\", which its servers lack, want a model without batch_norm while the "
+                   "job trains, or the run after its end"));
+}
+
+absl::Status CheckOutputs(absl::Span<const float> outputs, uint64_t width) {
+  const auto found = std::find_if(outputs.begin(), outputs.end(), [](float x) { return !std::isfinite(x); });
+  if (found == outputs.end()) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat("example ", (found - outputs.begin()) / width, ": the model's output is ",
+                                          *found,
+                                          ", want a finite number: its training has diverged, or a feature is "
+                                          "too large"));
+}
+
+}  // namespace
+
 absl::StatusOr<std::unique_ptr<ServedModel>> ServedModel::Create(SavedModel model, bool complete) {
+  if (!complete) {
+    if (absl::Status status = CheckFollows(*model.model); !status.ok()) return status;
+  }
   absl::StatusOr<std::unique_ptr<ExampleReader>> reader = ExampleReader::Create(model.description);
   if (!reader.ok()) return reader.status();
   std::vector<std::string> classes;
@@ -49,8 +75,14 @@ absl::StatusOr<Prediction> ServedModel::Predict(const Examples& examples) {
     return absl::UnavailableError("the model has not received all its values yet; try again");
   }
   const uint64_t width = model_.model->outputs();
+  const uint64_t most = std::max<uint64_t>(ExampleReader::kMaxValues / width, 1);
+  if (examples.count > most) {
+    return absl::InvalidArgumentError(absl::StrCat("got ", examples.count, " examples, want at most ", most,
+                                                   ", because the model has ", width, " outputs for each"));
+  }
   std::vector<float> outputs(examples.count * width);
   absl::Status status = model_.Predict(examples.features, examples.ids, absl::MakeSpan(outputs));
+  if (status.ok()) status = CheckOutputs(outputs, width);
   if (!status.ok()) return status;
   Prediction prediction{.examples = examples.count, .outputs = width, .updates = updates_};
   prediction.values.reserve(outputs.size());
@@ -70,6 +102,9 @@ absl::StatusOr<Prediction> ServedModel::Predict(const Examples& examples) {
 
 absl::Status ServedModel::SetParameters(absl::Span<const std::vector<float>> values, absl::Time read) {
   absl::MutexLock lock(&mutex_);
+  if (values.size() != parameters_.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("got ", values.size(), " tensors, want ", parameters_.size()));
+  }
   for (size_t i = 0; i < values.size(); ++i) {
     if (absl::Status status = model_.model->SetParameter(i, values[i]); !status.ok()) return status;
   }

@@ -45,7 +45,8 @@ struct ModelState {
 // come from. Thread safety: all methods may be called from any thread.
 class ServedModel {
  public:
-  // `complete`: the model has its values; otherwise it is not ready before SetParameters and SetRowsComplete.
+  // `complete`: the model has its values; otherwise it is not ready before SetParameters and SetRowsComplete, and
+  // INVALID_ARGUMENT names a value that these do not set, such as a statistic of batch_norm.
   static absl::StatusOr<std::unique_ptr<ServedModel>> Create(SavedModel model, bool complete);
 
   const ModelDescription& description() const { return description_; }
@@ -58,7 +59,8 @@ class ServedModel {
   // In the order of the description's tables.
   absl::Span<const LoadedTable> tables() const { return tables_; }
 
-  // FAILED_PRECONDITION until the model is ready. INVALID_ARGUMENT if the examples do not fit the model.
+  // UNAVAILABLE until the model is ready. INVALID_ARGUMENT if the examples do not fit the model. INTERNAL names an
+  // example for which the model computes no finite number.
   absl::StatusOr<Prediction> Predict(const Examples& examples) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Replaces the values of all dense tensors, which are in the order of parameters().

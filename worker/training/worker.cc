@@ -20,6 +20,7 @@
 #include "worker/rows/row_exchange.h"
 #include "worker/rows/table_saver.h"
 #include "worker/rows/table_specs.h"
+#include "worker/training/coordinator_leases.h"
 #include "worker/training/parameter_exchange.h"
 #include "worker/training/training_loop.h"
 
@@ -38,6 +39,9 @@ constexpr absl::Duration kMinTimeout = absl::Milliseconds(1);
 
 // Gradients of this size cross a bus in less time than the fixed cost of their copy and push.
 constexpr int64_t kMergeBytes = 256 << 10;
+
+// See DataStream.linger_ms.
+constexpr uint32_t kDefaultLingerMs = 200;
 
 // Lets GPUs read and write memory that a server shares, until the last copy of the result is destroyed.
 std::shared_ptr<void> RegisterWith(const std::vector<NamedDevice>& devices, absl::Span<char> memory) {
@@ -62,33 +66,6 @@ Stride StrideOf(const v1::ConsistencyPolicy& policy, uint32_t workers) {
   const uint32_t quorum = policy.sync().quorum();
   return quorum == 0 || quorum == workers ? Stride::kTogether : Stride::kNewest;
 }
-
-// Acquires leases from the coordinator. Thread safety: same as LeaseSource.
-class CoordinatorLeases : public LeaseSource {
- public:
-  // `link` must outlive this. Next waits up to `gather_timeout` while the job gathers, and without limit while it runs:
-  // the coordinator detects lost members, so a running job always continues or fails.
-  CoordinatorLeases(CoordinatorLink* link, absl::Duration gather_timeout)
-      : link_(link), gather_timeout_(gather_timeout) {}
-
-  absl::StatusOr<std::optional<DataLease>> Next() override {
-    while (true) {
-      absl::StatusOr<v1::AcquireLeaseResponse> response = link_->AcquireLease(gather_timeout_);
-      if (absl::IsDeadlineExceeded(response.status()) && link_->condition().state == v1::JOB_STATE_RUNNING) continue;
-      if (!response.ok()) return response.status();
-      if (response->finished()) return std::nullopt;
-      if (!response->has_lease()) return DataLease{.epoch = response->epochs_done()};
-      const v1::Lease& lease = response->lease();
-      return DataLease{lease.id(),    lease.epoch(),       lease.begin(),    lease.end(),
-                       lease.steps(), lease.share_begin(), lease.share_end()};
-    }
-  }
-  void Cancel() override { link_->CancelCalls("the worker stops"); }
-
- private:
-  CoordinatorLink* const link_;
-  const absl::Duration gather_timeout_;
-};
 
 }  // namespace
 
@@ -156,7 +133,7 @@ absl::Status Worker::Join() {
   if (resources_->initial.has_value()) {
     request.mutable_job()->set_init_from(absl::StrCat("checksum ", absl::Hex(resources_->initial->checksum)));
   }
-  request.set_train_examples(resources_->train->size());
+  request.set_train_examples(resources_->train_examples);
   absl::StatusOr<v1::JoinResponse> joined =
       (*link)->Join(std::move(request), OutlivesAServer(options_.job.durability()) ? kLongJoinTimeout : kJoinTimeout);
   if (!joined.ok()) return joined.status();
@@ -194,7 +171,7 @@ absl::Status Worker::Connect() {
   absl::StatusOr<std::unique_ptr<Client>> client = Client::Connect(std::move(options));
   if (!client.ok()) return client.status();
   // All workers compute the same length, because their declarations must be equal.
-  const uint64_t updates = CountUpdates(options_.job, resources_->train->size(), joined_.workers());
+  const uint64_t updates = CountUpdates(options_.job, resources_->train_examples, joined_.workers());
   const v1::Optimizer optimizer = WithScheduleLength(options_.job.optimizer(), updates);
   const absl::Span<const size_t> provided =
       resources_->initial.has_value() ? absl::MakeConstSpan(resources_->initial->provided) : absl::Span<const size_t>();
@@ -261,6 +238,18 @@ absl::Status Worker::Finish(const v1::JobProgress& progress, bool interrupted) {
                     tables_);
 }
 
+std::unique_ptr<LeaseSource> Worker::OpenLeases(CoordinatorLink* link) {
+  if (resources_->stream == nullptr) return std::make_unique<CoordinatorLeases>(link, GatherTimeLeft());
+  const v1::DataStream& stream = options_.job.data().stream();
+  return std::make_unique<StreamLeases>(
+      link, resources_->stream.get(),
+      StreamLeases::Options{
+          .gather_timeout = GatherTimeLeft(),
+          .batch_size = options_.job.training().batch_size(),
+          .linger = absl::Milliseconds(stream.has_linger_ms() ? stream.linger_ms() : kDefaultLingerMs),
+          .check = [model = resources_->model.get()](const Dataset& rows) { return CheckLabels(rows, *model); }});
+}
+
 absl::Status Worker::Train() {
   const v1::Job& job = options_.job;
   const uint32_t rank = joined_.member().rank();
@@ -293,7 +282,7 @@ absl::Status Worker::Train() {
   if (rank > 0 && !options_.run_dir.empty() && !options_.rank.has_value()) {
     std::cerr << "warning: this is worker " << rank << "; only worker 0 writes into " << options_.run_dir << std::endl;
   }
-  CoordinatorLeases leases(link, GatherTimeLeft());
+  const std::unique_ptr<LeaseSource> leases = OpenLeases(link);
   std::optional<RowExchange> rows;
   if (job.model().tables_size() > 0) {
     rows.emplace(resources_->model.get(), client,
@@ -303,7 +292,7 @@ absl::Status Worker::Train() {
                                       .timeline = timeline_.get()});
   }
   RowExchange* const row_exchange = rows.has_value() ? &*rows : nullptr;
-  BatchStream batches(resources_->train.get(), &leases,
+  BatchStream batches(resources_->train.get(), leases.get(),
                       {.seed = job.seed(),
                        .batch_size = job.training().batch_size(),
                        .shuffle = !job.training().no_shuffle(),
@@ -372,8 +361,10 @@ absl::Status Worker::Run() {
 
 absl::Status Worker::RunJob() {
   started_ = absl::Now();
-  std::cerr << "model " << resources_->model->Describe() << "; " << resources_->train->size()
-            << " training examples; device " << resources_->devices.Describe() << std::endl;
+  std::cerr << "model " << resources_->model->Describe() << "; "
+            << (resources_->stream == nullptr ? absl::StrCat(resources_->train_examples, " training examples")
+                                              : "a stream of training examples")
+            << "; device " << resources_->devices.Describe() << std::endl;
   while (true) {
     if (std::optional<absl::Status> status = RunMembership(); status.has_value()) return *status;
     Disconnect();

@@ -85,6 +85,7 @@ class Worker {
   uint32_t FirstTableId() const { return resources_->model->parameters().size(); }
   // Sets the values of init_from at the servers, unless an earlier process of this rank has.
   absl::Status SetInitialValues(Client& client);
+  std::unique_ptr<LeaseSource> OpenLeases(CoordinatorLink* link);
   absl::Status Train();
   // A failure is only logged, because the timeline is not part of the training result.
   void WriteTimeline() const;

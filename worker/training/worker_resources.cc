@@ -135,6 +135,9 @@ absl::StatusOr<WorkerResources> OpenWorkerResources(const v1::Job& job, const st
   if (!data.ok()) return data.status();
   resources.train = std::move(data->train);
   resources.test = std::move(data->test);
+  resources.stream = std::move(data->stream);
+  resources.train_examples =
+      resources.stream == nullptr ? resources.train->size() : StreamEpochExamples(job.data().stream());
   const int64_t batch = job.training().batch_size();
   resources.max_batch = std::max(batch, kEvaluationBatch);
   absl::Status status = OpenModel(job, timeline, resources);

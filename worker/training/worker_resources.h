@@ -10,6 +10,7 @@
 #include "ballast/v1/job.pb.h"
 #include "common/trace/timeline_recorder.h"
 #include "worker/data/datasets/dataset.h"
+#include "worker/data/datasets/stream_reader.h"
 #include "worker/device/factory/worker_devices.h"
 #include "worker/model/trainable_model.h"
 #include "worker/training/device_codec.h"
@@ -25,6 +26,10 @@ struct WorkerResources {
   std::unique_ptr<Dataset> train;
   // Null if the job has no test data.
   std::unique_ptr<Dataset> test;
+  // Set if the training data are a stream; `train` then has only their features, fields and schema.
+  std::unique_ptr<StreamReader> stream;
+  // Examples of an epoch.
+  uint64_t train_examples = 0;
   std::unique_ptr<TrainableModel> model;
   std::unique_ptr<DeviceCodec> codec;
   // Set if the job has init_from; the model then has these weights.

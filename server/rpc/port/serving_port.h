@@ -9,12 +9,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/rpc/connection_gate.h"
 #include "common/security/security_options.h"
 #include "common/security/tokens.h"
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
 #include "server/rpc/port/callback_threads.h"
-#include "server/rpc/port/connection_gate.h"
 
 namespace ballast {
 

@@ -32,5 +32,17 @@ TEST(TurnQueueTest, ChangesAreMadeInTheOrderOfTheTurns) {
   for (uint64_t i = 0; i < 3; ++i) EXPECT_EQ(due[i].finished, i);
 }
 
+TEST(TurnQueueTest, CountsEndsOfStepsUntilTheyAreHandedOut) {
+  TurnQueue turns;
+  const uint64_t first = turns.Take(std::nullopt);
+  const uint64_t end = turns.Take(TurnQueue::Change{3, 7});
+  turns.Take(TurnQueue::Change{3, std::nullopt});
+  EXPECT_EQ(turns.open_ends(), 1u);
+  turns.SetApplied(end);
+  EXPECT_EQ(turns.open_ends(), 1u) << "a turn before it is not applied";
+  turns.SetApplied(first);
+  EXPECT_EQ(turns.open_ends(), 0u);
+}
+
 }  // namespace
 }  // namespace ballast

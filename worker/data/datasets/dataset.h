@@ -37,7 +37,7 @@ class Dataset {
  public:
   virtual ~Dataset() = default;
 
-  // Number of examples, at least 1.
+  // Number of examples, at least 1 unless DatasetOptions::may_be_empty.
   virtual uint64_t size() const = 0;
   // Number of features of each example. May be 0 if there are fields of ids.
   virtual uint64_t features() const = 0;
@@ -94,6 +94,10 @@ struct DatasetOptions {
   // Set: the text to read in place of the file at the source's path, which then only names it in errors. For formats of
   // text, and only during the call.
   std::optional<absl::string_view> content;
+  // With content: the number of lines before it, for errors that name a line, and whether it may have no rows. The
+  // data set then has none.
+  uint64_t lines_before = 0;
+  bool may_be_empty = false;
   // Examples that do not contribute to a new schema's statistics; as for HeldOutExamples.
   double test_share = 0;
   uint64_t seed = 0;

@@ -32,7 +32,8 @@ inline absl::StatusOr<TextRows> OpenRows(const std::string& path, const DatasetO
                                          const TextRows::RowCheck& check,
                                          TextRows::RowEnd row_end = TextRows::LineEnd) {
   if (!options.content.has_value()) return TextRows::Open(path, check, std::move(row_end));
-  return TextRows::OfText(path, *options.content, check, std::move(row_end));
+  return TextRows::OfText(path, *options.content, check, std::move(row_end),
+                          {.lines_before = options.lines_before, .may_be_empty = options.may_be_empty});
 }
 
 // Finds the labels for Dataset::ExtremeLabels while labels are added one by one. Knows nothing of files: the caller

@@ -92,10 +92,18 @@ absl::Status CheckIdFields(absl::Span<const std::string> train, absl::Span<const
 absl::StatusOr<JobData> OpenJobData(const v1::Data& data, uint64_t seed, const std::string& base_folder) {
   DatasetOptions options = {
       .normalization = data.normalization(), .base_folder = base_folder, .test_share = data.test_share(), .seed = seed};
-  absl::StatusOr<std::unique_ptr<Dataset>> train = OpenDataset(data.train(), options);
-  if (!train.ok()) return train.status();
-  if (data.test_share() > 0) return Split(*std::move(train), data.test_share(), seed);
-  JobData opened = {.train = *std::move(train)};
+  JobData opened;
+  if (data.has_stream()) {
+    absl::StatusOr<std::unique_ptr<StreamReader>> stream = StreamReader::Open(data, options);
+    if (!stream.ok()) return stream.status();
+    opened.stream = *std::move(stream);
+    opened.train = opened.stream->TakePrototype();
+  } else {
+    absl::StatusOr<std::unique_ptr<Dataset>> train = OpenDataset(data.train(), options);
+    if (!train.ok()) return train.status();
+    if (data.test_share() > 0) return Split(*std::move(train), data.test_share(), seed);
+    opened.train = *std::move(train);
+  }
   if (!data.has_test()) return opened;
   options.schema = opened.train->schema();
   absl::StatusOr<std::unique_ptr<Dataset>> test = OpenDataset(data.test(), options);

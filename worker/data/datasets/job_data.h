@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "ballast/v1/job.pb.h"
 #include "worker/data/datasets/dataset.h"
+#include "worker/data/datasets/stream_reader.h"
 
 namespace ballast {
 
@@ -16,6 +17,8 @@ struct JobData {
   std::unique_ptr<Dataset> train;
   // Null if the job has neither test data nor a test share.
   std::unique_ptr<Dataset> test;
+  // Set if the job has a stream, whose prototype is then `train`.
+  std::unique_ptr<StreamReader> stream;
 };
 
 // Opens the data of a validated job; `seed` is Job.seed. Relative paths are relative to `base_folder` if it is not

@@ -57,7 +57,7 @@ absl::StatusOr<FieldIndex> ParseWord(absl::string_view word, const RowFormat& fo
   const TextNumber value = ParseNumber(of_index.ptr + 1, end);
   if (value.value != 1 || value.end != end) {
     const absl::string_view text(of_index.ptr + 1, end - of_index.ptr - 1);
-    return Refuse(word, absl::StrCat("value is \"", absl::CEscape(text), "\", want 1"));
+    return Refuse(word, absl::StrCat("value is \"", absl::CEscape(text.substr(0, 40)), "\", want 1"));
   }
   return FieldIndex{field - format.first_field, index};
 }

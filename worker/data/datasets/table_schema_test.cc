@@ -62,7 +62,9 @@ TEST(TableSchemaTest, RefusesAnyOtherJson) {
     std::string json;
     const char* message;
   } cases[] = {
-      {"", "not JSON"},
+      {"",
+       "not JSON: at line 1, column 1: syntax error while parsing value - unexpected end of input; expected '[', "
+       "'{', or a literal"},
       {"[]", "JSON array, want an object"},
       {"{}", "\"has_names\" is missing, want true or false"},
       {R"({"has_names":true,"missing":"MAYBE"})", "\"missing\" is \"MAYBE\", want REFUSE, MEAN or INDICATOR"},

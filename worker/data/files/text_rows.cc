@@ -48,8 +48,9 @@ absl::StatusOr<TextRows> NotEmpty(const std::string& name, absl::StatusOr<TextRo
 // Passes the rows of a file to the check, and counts lines. Thread safety: none.
 class RowReader {
  public:
-  RowReader(const std::string& path, const TextRows::RowCheck& check, const TextRows::RowEnd& row_end)
-      : path_(path), check_(check), row_end_(row_end) {}
+  RowReader(const std::string& path, const TextRows::RowCheck& check, const TextRows::RowEnd& row_end,
+            uint64_t first_line = 1)
+      : path_(path), check_(check), row_end_(row_end), line_(first_line) {}
 
   // Takes the rows of `text` from `begin` on and returns where the first incomplete one begins. If `last`, no text
   // follows, and the last row needs no "\n". Calls keep(row, begin of the row) for each row that the check accepts.
@@ -79,7 +80,7 @@ class RowReader {
   const std::string& path_;
   const TextRows::RowCheck& check_;
   const TextRows::RowEnd& row_end_;
-  uint64_t line_ = 1;
+  uint64_t line_;
 };
 
 }  // namespace
@@ -89,8 +90,10 @@ absl::StatusOr<TextRows> TextRows::Open(const std::string& path, const RowCheck&
 }
 
 absl::StatusOr<TextRows> TextRows::OfText(const std::string& name, absl::string_view text, const RowCheck& check,
-                                          RowEnd row_end) {
-  return NotEmpty(name, TakeAll(name, FileBytes(std::vector<uint8_t>(text.begin(), text.end())), check, row_end));
+                                          RowEnd row_end, const TextOptions& options) {
+  absl::StatusOr<TextRows> rows = TakeAll(name, FileBytes(std::vector<uint8_t>(text.begin(), text.end())), check,
+                                          row_end, options.lines_before);
+  return options.may_be_empty ? std::move(rows) : NotEmpty(name, std::move(rows));
 }
 
 absl::StatusOr<TextRows> TextRows::OpenPlain(const std::string& path, const RowCheck& check, const RowEnd& row_end) {
@@ -100,12 +103,12 @@ absl::StatusOr<TextRows> TextRows::OpenPlain(const std::string& path, const RowC
 }
 
 absl::StatusOr<TextRows> TextRows::TakeAll(const std::string& name, FileBytes bytes, const RowCheck& check,
-                                           const RowEnd& row_end) {
+                                           const RowEnd& row_end, uint64_t lines_before) {
   TextRows rows(std::move(bytes), row_end);
   const absl::string_view text = rows.bytes_.text();
   const absl::StatusOr<size_t> mark = ByteOrderMark(name, text);
   if (!mark.ok()) return mark.status();
-  RowReader reader(name, check, row_end);
+  RowReader reader(name, check, row_end, lines_before + 1);
   const absl::StatusOr<size_t> end =
       reader.Take(text, *mark, true, [&](absl::string_view, size_t begin) { rows.begins_.push_back(begin); });
   if (!end.ok()) return end.status();

@@ -7,6 +7,7 @@
 #include <functional>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -53,6 +54,12 @@ class TextRows {
   using RowCheck = std::function<absl::StatusOr<bool>(absl::string_view row, uint64_t line)>;
   // Returns the position of the "\n" that ends the first row of a text, or npos if the text does not hold it.
   using RowEnd = std::function<size_t(absl::string_view text)>;
+  struct TextOptions {
+    // Lines that precede the text.
+    uint64_t lines_before = 0;
+    // Accepts a text without rows.
+    bool may_be_empty = false;
+  };
 
   // For formats whose rows are lines.
   static size_t LineEnd(absl::string_view text) { return text.find('\n'); }
@@ -63,7 +70,11 @@ class TextRows {
 
   // The same for rows in memory. Errors call them `name`.
   static absl::StatusOr<TextRows> OfText(const std::string& name, absl::string_view text, const RowCheck& check,
-                                         RowEnd row_end = LineEnd);
+                                         RowEnd row_end, const TextOptions& options);
+  static absl::StatusOr<TextRows> OfText(const std::string& name, absl::string_view text, const RowCheck& check,
+                                         RowEnd row_end = LineEnd) {
+    return OfText(name, text, check, std::move(row_end), TextOptions());
+  }
 
   uint64_t size() const { return begins_.size(); }
   absl::string_view Row(uint64_t index) const;
@@ -72,7 +83,7 @@ class TextRows {
   TextRows(FileBytes bytes, RowEnd row_end) : bytes_(std::move(bytes)), row_end_(std::move(row_end)) {}
   static absl::StatusOr<TextRows> OpenPlain(const std::string& path, const RowCheck& check, const RowEnd& row_end);
   static absl::StatusOr<TextRows> TakeAll(const std::string& name, FileBytes bytes, const RowCheck& check,
-                                          const RowEnd& row_end);
+                                          const RowEnd& row_end, uint64_t lines_before = 0);
   static absl::StatusOr<TextRows> OpenCompressed(const std::string& path, const RowCheck& check, const RowEnd& row_end);
 
   FileBytes bytes_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/rpc/port/connection_gate.h"
+#include "common/rpc/connection_gate.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
