@@ -10,6 +10,9 @@ Usage: bench/run_all.sh [DIR]
 Builds the programs and runs each benchmark that docs/results/README.md describes, one after the other, in about
 25 minutes. Writes machine.txt, NAME.txt (tables) and NAME.json (one object) for each to DIR (bench-results).
 Nothing else should compute meanwhile. Then bench/fill_docs.py DIR docs/results publishes them.
+
+Not among them, because they take longer: the models of docs/results/2026-11-clicks.md, which bench/clicks.py and
+bench/flights.py train.
 USAGE
 }
 
@@ -24,8 +27,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 bazel build //cli:ballast //bench:ballast_bench //server:ballast_server //worker:ballast_worker
 bazel shutdown
-# It would keep OpenBLAS, both ours and PyTorch's, from choosing its kernels for this CPU.
-unset OPENBLAS_CORETYPE
+# They would keep OpenBLAS, both ours and PyTorch's, from choosing its kernels for this CPU.
+unset OPENBLAS_CORETYPE OPENBLAS_L2_SIZE
 
 {
   date --utc +"%Y-%m-%d %H:%M UTC"

@@ -174,6 +174,7 @@ std::string SummaryToJson(const Summary& summary) {
                    {"log_loss", NumberOrNull(summary.log_loss)},
                    {"calibration", NumberOrNull(summary.calibration)},
                    {"rows", CountOrNull(summary.rows)},
+                   {"table_bytes", CountOrNull(summary.table_bytes)},
                    {"learning_rate", summary.learning_rate},
                    {"max_staleness", summary.max_staleness},
                    {"mean_staleness", summary.mean_staleness},
@@ -228,6 +229,7 @@ absl::StatusOr<Summary> SummaryFromJson(absl::string_view json) {
   Assign(summary.log_loss, OptionalNumberField(*object, "log_loss"), status);
   Assign(summary.calibration, OptionalNumberField(*object, "calibration"), status);
   Assign(summary.rows, OptionalCountField(*object, "rows"), status);
+  Assign(summary.table_bytes, OptionalCountField(*object, "table_bytes"), status);
   Assign(summary.run_dir, StringField(*object, "run_dir"), status);
   Assign(summary.interrupted, BoolField(*object, "interrupted"), status);
   Assign(summary.device, StringField(*object, "device"), status);

@@ -64,6 +64,8 @@ struct Summary {
   std::optional<double> calibration;
   // Rows of all tables at the end, as counted by the servers; nullopt for a job without tables.
   std::optional<int64_t> rows;
+  // Bytes of these tables in the servers' memory: rows, indexes and counts of uses.
+  std::optional<int64_t> table_bytes;
   // The last learning rate applied.
   double learning_rate = 0;
   // In updates, over the pushes of all workers; the staleness of a push is the largest of its slices.

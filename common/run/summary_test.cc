@@ -39,6 +39,7 @@ Summary Example() {
           .log_loss = 0.375,
           .calibration = 1.0625,
           .rows = 123456,
+          .table_bytes = 7654321,
           .learning_rate = 0.5,
           .max_staleness = 3,
           .mean_staleness = 1.25,
@@ -77,7 +78,8 @@ TEST(SummaryTest, IsOneLineWithTheKeysThatScriptsReadInThisOrder) {
             R"("examples":300000,"seconds":31.5,"samples_per_second":9523.75,"train_loss":0.25,)"
             R"("train_loss_epoch":5,"train_loss_examples":60000,)"
             R"("test_loss":0.375,"test_accuracy":0.8875,"test_auc":0.78125,"bayes_auc":0.8125,)"
-            R"("log_loss":0.375,"calibration":1.0625,"rows":123456,"learning_rate":0.5,"max_staleness":3,)"
+            R"("log_loss":0.375,"calibration":1.0625,"rows":123456,"table_bytes":7654321,"learning_rate":0.5,)"
+            R"("max_staleness":3,)"
             R"("mean_staleness":1.25,"staleness":{"buckets":[5,2,1],"mean":1.25,"max":3},"dropped":4,)"
             R"("wait_share":0.125,"wait_microseconds":{"buckets":[7,0,1],"mean":2.5,"max":2},)"
             R"("server_seconds":30.5,)"
@@ -102,11 +104,13 @@ TEST(SummaryTest, WithoutATestSetTheKeysAreNull) {
 TEST(SummaryTest, WithoutTablesOrFiguresOfClicksTheirKeysAreNull) {
   const Summary none;
   EXPECT_THAT(SummaryToJson(none),
-              HasSubstr(R"("test_auc":null,"bayes_auc":null,"log_loss":null,"calibration":null,"rows":null,)"));
+              HasSubstr(R"("test_auc":null,"bayes_auc":null,"log_loss":null,"calibration":null,"rows":null,)"
+                        R"("table_bytes":null,)"));
   const auto read = SummaryFromJson(SummaryToJson(none));
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(read->test_auc, std::nullopt);
   EXPECT_EQ(read->rows, std::nullopt);
+  EXPECT_EQ(read->table_bytes, std::nullopt);
 }
 
 TEST(SummaryTest, ReadsBackWhatWasWritten) {

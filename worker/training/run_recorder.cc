@@ -52,6 +52,7 @@ void AddShards(absl::Span<const v1::GetStatusResponse> shards, Summary& summary)
     summary.server_seconds = std::min(summary.server_seconds, shard.uptime_seconds());
     for (const v1::GetStatusResponse::Table& table : shard.tables()) {
       summary.rows = summary.rows.value_or(0) + static_cast<int64_t>(table.rows());
+      summary.table_bytes = summary.table_bytes.value_or(0) + static_cast<int64_t>(table.bytes());
     }
   }
   summary.staleness = Describe(staleness);

@@ -47,10 +47,13 @@ TEST(AddShardsTest, SumsUpWhatAllShardsCounted) {
   EXPECT_EQ(summary.server_seconds, 12) << "the second shard has been started again";
 }
 
-TEST(AddShardsTest, SumsUpTheRowsOfAllTables) {
+TEST(AddShardsTest, SumsUpTheRowsAndBytesOfAllTables) {
   Summary summary;
-  AddShards({Shard("tables { id: 1 rows: 5 } tables { id: 2 rows: 7 }"), Shard("tables { id: 1 rows: 30 }")}, summary);
+  AddShards({Shard("tables { id: 1 rows: 5 bytes: 500 } tables { id: 2 rows: 7 bytes: 70 }"),
+             Shard("tables { id: 1 rows: 30 bytes: 3000 }")},
+            summary);
   EXPECT_EQ(summary.rows, 42);
+  EXPECT_EQ(summary.table_bytes, 3570);
 }
 
 TEST(AddShardsTest, AJobWithoutTablesHasNoNumberOfRows) {
