@@ -92,7 +92,9 @@ def command_lines(name, text, indent):
             block += 1
             continue
         line = held + line.strip()
-        held = line[:-1] if line.endswith("\\") else ""
+        # A request's body may have several lines between quotes.
+        quoted = line.startswith("curl ") and line.count("'") % 2 == 1
+        held = line[:-1] if line.endswith("\\") else line + " " if quoted else ""
         if not held and is_command(line):
             found.append(Line(f"{name}:{number}", f"{name} {block}", line))
     return found
