@@ -335,6 +335,7 @@ def none(line, folder):
 # (what a command line matches, what is done, why it is not run). The first row that matches counts.
 TABLE = [
     (r"ballast .*\b(plants\.textproto|runs/first)\b", flags_exist, "//tests:newcomer_test runs it"),
+    (r"ballast .*\b(visits\.textproto|runs/visits)\b", flags_exist, "//tests:recommendation_page_test runs it"),
     (r"deploy/quickstart\.sh", quickstart, ""),
     (r"deploy/test\.sh", flags_exist, "runs every test"),
     (r"(sudo )?deploy/install\.sh", flags_exist, "//tests/outside:installed_test runs it"),
