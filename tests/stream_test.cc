@@ -55,7 +55,6 @@ TEST_F(StreamTest, EachRowOfAGrowingFileIsTrainedOnce) {
   const Summary summary = Finish(launch);
   EXPECT_EQ(summary.examples, 201);
   EXPECT_EQ(summary.examples_repeated, 0);
-  EXPECT_THAT(launch.output(), HasSubstr("the stream had no new rows for 5 s"));
   EXPECT_TRUE(std::filesystem::exists(Path("run/model.safetensors")));
 }
 
