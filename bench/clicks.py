@@ -28,6 +28,7 @@ import collections
 import contextlib
 import json
 import os
+import shutil
 import signal
 import statistics
 import subprocess
@@ -115,6 +116,7 @@ def parse_arguments():
     parser.add_argument("--row-rate", type=float, default=0.05, help="learning rate of the rows")
     parser.add_argument("--runs", default="", help="file of runs to continue")
     parser.add_argument("--directory", default="", help="directory for the data, kept; default: a temporary one")
+    parser.add_argument("--ballast", default=BALLAST, help="program; its servers and workers are beside it")
     parser.add_argument("--json", action="store_true", help="end with one JSON object")
     args = parser.parse_args()
     for flag, words, known in (("part", args.part, PARTS), ("modes", args.modes, MODES)):
@@ -135,8 +137,9 @@ def write_planted(args, seed, ids, directory):
     """Writes planted clicks, unless `directory` has them. Returns their directory."""
     data = os.path.join(directory, f"clicks-{args.rows}-{args.test_rows}-{ids}-{seed}")
     if not os.path.exists(os.path.join(data, "truth.json")):
-        subprocess.run([BALLAST, "data", "ctr", data, "--rows", str(args.rows), "--test-rows", str(args.test_rows),
-                        "--ids", str(ids), "--seed", str(seed)], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([args.ballast, "data", "ctr", data, "--rows", str(args.rows), "--test-rows", str(args.test_rows),
+                        "--ids", str(ids), "--seed", str(seed)], check=True, stdout=subprocess.DEVNULL,
+                       stderr=subprocess.DEVNULL)
     return data
 
 
@@ -233,9 +236,11 @@ def run_ballast(args, run, data, directory):
                               rate=args.rate, row_rate=args.row_rate,
                               batch=args.batch // run.workers if in_step else args.batch))
     run_directory = os.path.join(directory, f"run-{time.monotonic_ns()}")
-    launch = subprocess.Popen([BALLAST, "launch", job, "--servers", "2", "--workers", str(run.workers), "--threads",
-                               "1", "--device", "cpu", "--run-dir", run_directory, "--json"], stdout=subprocess.PIPE,
-                              text=True)
+    errors = os.path.join(directory, "errors.txt")
+    with open(errors, "w", encoding="utf-8") as file:
+        launch = subprocess.Popen([args.ballast, "launch", job, "--servers", "2", "--workers", str(run.workers),
+                                   "--threads", "1", "--device", "cpu", "--run-dir", run_directory, "--json"],
+                                  stdout=subprocess.PIPE, stderr=file, text=True)
     ended = threading.Event()
     slow = threading.Thread(target=slow_down, args=(launch, ended))
     if run.part == "staleness":
@@ -245,11 +250,13 @@ def run_ballast(args, run, data, directory):
     if run.part == "staleness":
         slow.join()
     if launch.returncode != 0:
-        sys.exit(f"clicks: ballast launch failed: {text}")
+        with open(errors, encoding="utf-8") as file:
+            sys.exit(f"clicks: ballast launch failed: {file.read()}{text}")
+    shutil.rmtree(run_directory)
     summary = json.loads(text.strip().splitlines()[-1])
     figures = ["rows", "table_bytes", "samples_per_second", "mean_staleness", "max_staleness", "wait_share", "version"]
     return {"auc": summary["test_auc"], "log_loss": summary["log_loss"],
-            **{figure: summary[figure] for figure in figures}}
+            **{figure: summary.get(figure) for figure in figures}}
 
 
 class Ledger:
@@ -418,7 +425,7 @@ def main():
     ratios = [ratio for part in args.part.split(",") for ratio in PARTS[part][1](args, ledger)]
     version = next((result["version"] for run, result in ledger.results.items() if run.who != "torch"), "unknown")
     rows = [result for run, result in ledger.results.items() if run.part in args.part.split(",")]
-    conclusion.conclude("clicks", version, vars(args) | {"directory": "", "runs": ""}, rows, ratios, [], args.json)
+    conclusion.conclude("clicks", version, {key: value for key, value in vars(args).items() if key not in ("directory", "runs", "ballast", "json")}, rows, ratios, [], args.json)
 
 
 if __name__ == "__main__":

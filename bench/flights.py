@@ -29,6 +29,7 @@ DATA = os.path.join(ROOT, "examples/flights/data")
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peers", default="", help="output of bench/peers/flights_peers.py --json, not to run it")
+    parser.add_argument("--ballast", default=BALLAST, help="program; its servers and workers are beside it")
     parser.add_argument("--json", action="store_true", help="end with one JSON object")
     return parser.parse_args()
 
@@ -54,8 +55,8 @@ def run_peers(path):
     return json.loads(last)
 
 
-def run_ballast(directory):
-    done = subprocess.run([BALLAST, "launch", JOB, "--servers", "2", "--workers", "2", "--threads", "1", "--device",
+def run_ballast(program, directory):
+    done = subprocess.run([program, "launch", JOB, "--servers", "2", "--workers", "2", "--threads", "1", "--device",
                            "cpu", "--run-dir", os.path.join(directory, "run"), "--json"], stdout=subprocess.PIPE,
                           text=True, check=False)
     if done.returncode != 0:
@@ -71,7 +72,7 @@ def main():
     conclusion.use_native_openblas()
     peers = run_peers(args.peers)
     with tempfile.TemporaryDirectory() as directory:
-        summary = run_ballast(directory)
+        summary = run_ballast(args.ballast, directory)
     rows = [{"who": "ballast", "auc": summary["test_auc"], "log_loss": summary["log_loss"], "mode": summary["mode"],
              **{key: summary[key] for key in ("seconds", "samples_per_second", "rows", "table_bytes")}}]
     ratios = []
