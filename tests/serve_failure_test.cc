@@ -24,8 +24,15 @@ class ServeFailureTest : public ServeTest {
     Write("job.textproto", absl::StrCat(Read("job.textproto"), "durability { mode: WAL }\n"));
   }
 
-  ChildProcess StartLoggedServer(const std::string& address = "127.0.0.1:0") {
-    return StartServer({"--listen", address, "--state_dir", Path("state")});
+  // `address` and `control_address` are the ports' of an earlier process.
+  ChildProcess StartLoggedServer(const std::string& address = "127.0.0.1:0",
+                                 const std::string& control_address = "127.0.0.1:0") {
+    ChildProcess server =
+        StartServer({"--listen", address, "--control_listen", control_address, "--state_dir", Path("state")});
+    const std::string line = server.last_line();
+    const size_t begin = line.find("serves on ") + 10;
+    data_address_ = line.substr(begin, line.find(' ', begin) - begin);
+    return server;
   }
 
   void Follow() {
@@ -82,6 +89,8 @@ class ServeFailureTest : public ServeTest {
     EXPECT_EQ(serve.Wait().ToString(), absl::StrCat("ended with status ", status)) << serve.output();
     return serve.output();
   }
+
+  std::string data_address_;
 };
 
 TEST_F(ServeFailureTest, AFollowerThatWasStoppedCatchesUp) {
@@ -109,9 +118,9 @@ TEST_F(ServeFailureTest, AFollowerGoesOnWithTheServerThatReturnsAndSaysWhileItIs
   Follow();
   server.Signal(SIGKILL);
   server.Wait();
-  EXPECT_THAT(AwaitModel(/*error=*/true)["error"], HasSubstr(address_));
+  EXPECT_THAT(AwaitModel(/*error=*/true)["error"], HasSubstr(data_address_));
   EXPECT_THAT(Predictions("clicks", clicks), SizeIs(200)) << "the newest values are served meanwhile";
-  ChildProcess again = StartLoggedServer(address_);
+  ChildProcess again = StartLoggedServer(data_address_, address_);
   EXPECT_EQ(worker.Wait().ToString(), "ended with status 0") << worker.output();
   ExpectSavedModel(clicks);
   const double age = AwaitModel(/*error=*/false)["age"]["seconds"];
@@ -128,18 +137,19 @@ TEST_F(ServeFailureTest, DamagedFilesAreRefusedByName) {
   Train({});
   const std::string manifest = Read("run/tables/ids/manifest.json");
   const std::string model = Read("run/model.safetensors"), rows = Read("run/tables/ids/rows-00000.safetensors");
-  const auto error = [&](const std::string& name, const std::string& text) {
+  const auto error = [&](const std::string& name, const std::string& text, int status = 2) {
     const std::string path = absl::StrCat("run/", name), before = Read(path);
     Write(path, text);
-    std::string output = Failure({Path("run")}, 2);
+    // Damaged files are no mistake of the caller, but texts that do not fit are.
+    std::string output = Failure({Path("run")}, status);
     Write(path, before);
     EXPECT_THAT(output, StartsWith("error: "));
     return output;
   };
   const std::string rows_path = Path("run/tables/ids/rows-00000.safetensors");
-  EXPECT_THAT(error("tables/ids/rows-00000.safetensors", rows.substr(0, rows.size() / 2)),
+  EXPECT_THAT(error("tables/ids/rows-00000.safetensors", rows.substr(0, rows.size() / 2), 1),
               HasSubstr(absl::StrCat(rows_path, ": got ", rows.size() / 2, " bytes")));
-  EXPECT_THAT(error("tables/ids/rows-00000.safetensors", ""), HasSubstr("the file is damaged"));
+  EXPECT_THAT(error("tables/ids/rows-00000.safetensors", "", 1), HasSubstr("the file is damaged"));
   EXPECT_THAT(error("tables/ids/manifest.json", manifest.substr(0, 300)),
               HasSubstr("manifest.json: not JSON: at line"));
   EXPECT_THAT(error("tables/ids/manifest.json", absl::StrReplaceAll(manifest, {{"\"dim\": 8", "\"dim\": 4"}})),

@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "absl/base/call_once.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -155,6 +156,13 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   void OnHeader(const error_code& error) {
     if (error) return OnBadRequest(error);
+    // A body in another encoding has no end that is known here: what follows might be taken for a second request.
+    const auto encoding = parser_->get()[http::field::transfer_encoding];
+    if (!encoding.empty() && !beast::iequals(encoding, "chunked")) {
+      return Send(Failure(501, absl::StrCat("Transfer-Encoding: got \"", absl::CHexEscape(Text(encoding).substr(0, 40)),
+                                            "\", want chunked, or Content-Length instead")),
+                  11, /*keep=*/false, /*body=*/true);
+    }
     parser_->eager(true);
     if (!beast::iequals(parser_->get()[http::field::expect], "100-continue")) return ReadBody();
     static constexpr absl::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";

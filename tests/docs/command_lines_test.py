@@ -92,7 +92,9 @@ def command_lines(name, text, indent):
             block += 1
             continue
         line = held + line.strip()
-        held = line[:-1] if line.endswith("\\") else ""
+        # A request's body may have several lines between quotes.
+        quoted = line.startswith("curl ") and line.count("'") % 2 == 1
+        held = line[:-1] if line.endswith("\\") else line + " " if quoted else ""
         if not held and is_command(line):
             found.append(Line(f"{name}:{number}", f"{name} {block}", line))
     return found
@@ -333,6 +335,7 @@ def none(line, folder):
 # (what a command line matches, what is done, why it is not run). The first row that matches counts.
 TABLE = [
     (r"ballast .*\b(plants\.textproto|runs/first)\b", flags_exist, "//tests:newcomer_test runs it"),
+    (r"ballast .*\b(visits\.textproto|runs/visits)\b", flags_exist, "//tests:recommendation_page_test runs it"),
     (r"deploy/quickstart\.sh", quickstart, ""),
     (r"deploy/test\.sh", flags_exist, "runs every test"),
     (r"(sudo )?deploy/install\.sh", flags_exist, "//tests/outside:installed_test runs it"),

@@ -86,11 +86,11 @@ TEST_F(CsvReaderTest, NamesTheExampleThatDoesNotFit) {
   EXPECT_EQ(Error(Json(*reader, R"(["1,ana\n2,ben"])")), "example 0: got a line break, want one line");
   EXPECT_EQ(Error(Json(*reader, R"(["1,ana", "  "])")),
             "got 2 examples that are 1 lines of data, want one line for each, none of them blank");
-  EXPECT_EQ(Error(Json(*reader, R"(["\"1,ana", "3\",ben"])")),
+  EXPECT_EQ(Error(Json(*reader, R"(["1,\"ana", "3\",1"])")),
             "got 2 examples that are 1 lines of data, want one line for each, none of them blank");
   EXPECT_THAT(Error(Json(*reader, R"([{"x": 1, "user": "of\ntwo\nlines"}, {"x": 2}, {"x": "z"}])")),
               HasSubstr("example 2: column \"x\" is \"z\", want a number"));
-  EXPECT_THAT(Error(Json(*reader, R"([[1, "of\ntwo lines"], ["z", "b"]])")), HasSubstr("example 1: column \"x\""));
+  EXPECT_THAT(Error(Json(*reader, R"([[1, "of\ntwo lines"], ["z", "b"]])")), HasSubstr("example 1: column 0"));
   EXPECT_EQ(Error(Json(*reader, "[]")), "got no list of examples, want a list of at least one");
   EXPECT_EQ(Error(Json(*reader, "7")), "got no list of examples, want a list of at least one");
   EXPECT_EQ(Error(Json(*reader, "[7]")), "example 0: got number, want a text, an object or a list");

@@ -156,7 +156,7 @@ TEST_F(PredictionApiTest, AnEmptyBagHasTheValueZero) {
 TEST_F(PredictionApiTest, RefusesBodiesThatAreNoRequest) {
   ServeNumbers();
   EXPECT_THAT(Error(""), HasSubstr("body: not JSON: at line 1, column 1"));
-  EXPECT_THAT(Error("{\"instances\": [[1, 2, 3]"), HasSubstr("body: not JSON: at line 1, column 24"));
+  EXPECT_THAT(Error("{\"instances\": [[1, 2, 3]"), HasSubstr("body: not JSON: at line 1, column 25"));
   EXPECT_EQ(Error("{\"instances\": [[1, 1e999, 3]]}"), "body: not JSON: number overflow parsing '1e999'");
   EXPECT_THAT(Error("{\"instances\": [[1, NaN, 3]]}"), HasSubstr("body: not JSON: at line 1, column 20"));
   EXPECT_THAT(Error("{\"instances\": [\"\xff\"]}"), HasSubstr("ill-formed UTF-8"));
