@@ -32,6 +32,7 @@ import collections
 import contextlib
 import json
 import os
+import resource
 import shutil
 import signal
 import statistics
@@ -297,6 +298,14 @@ class Ledger:
                     if (run.part, run.seed, run.data, run.who) == ("speed", seed, data, "torch")), default=None)
 
 
+def busy_seconds():
+    """CPU seconds of all processes so far, and of those that this one has started and that have ended."""
+    with open("/proc/stat", encoding="ascii") as file:
+        user, nice, system, _, _, interrupts, soft, *_ = map(int, file.readline().split()[1:])
+    own = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return (user + nice + system + interrupts + soft) / os.sysconf("SC_CLK_TCK"), own.ru_utime + own.ru_stime
+
+
 def perform(args, run, ledger, directory, scratch):
     ids = args.ids or (10_131_227 if run.part == "admission" else 100_000)
     if run.data == "uniform":
@@ -305,15 +314,19 @@ def perform(args, run, ledger, directory, scratch):
         data = planted = write_planted(args, run.seed, ids, directory)
         if run.data == "frequent":
             data = write_frequent(planted)
+    began, (busy, own) = time.monotonic(), busy_seconds()
     result = run_torch(args, run, data) if run.who == "torch" else run_ballast(args, run, data, scratch)
-    result = {**result, "load_average": round(os.getloadavg()[0], 2)}
+    others = [now - then for now, then in zip(busy_seconds(), (busy, own))]
+    # Cores that other programs used meanwhile, which makes samples/s smaller.
+    result = {**result, "cores_of_others": round((others[0] - others[1]) / (time.monotonic() - began), 2)}
     if run.data != "uniform":
         result["bayes_auc"] = bayes_auc(planted)
     ledger.add(run, result)
     auc = "" if result.get("auc") is None else f"AUC {result['auc']:.5f}, log loss {result['log_loss']:.5f}, "
     memory = f", {result['table_bytes'] / 2**20:,.1f} MiB" if result.get("table_bytes") else ""
     log(f"{run.part:10} seed {run.seed} {run.data:8} {run.who:18} {run.workers}: {auc}"
-        f"{result['samples_per_second']:9,.0f} samples/s, {result['rows']:,} rows{memory}")
+        f"{result['samples_per_second']:9,.0f} samples/s, {result['rows']:,} rows{memory}; others used "
+        f"{result['cores_of_others']:.2f} cores")
 
 
 # --- the parts: their runs in order, and their ratios ---
