@@ -449,7 +449,8 @@ def main():
     ratios = [ratio for part in args.part.split(",") for ratio in PARTS[part][1](args, ledger)]
     version = next((result["version"] for run, result in ledger.results.items() if run.who != "torch"), "unknown")
     rows = [result for run, result in ledger.results.items() if run.part in args.part.split(",")]
-    conclusion.conclude("clicks", version, {key: value for key, value in vars(args).items() if key not in ("directory", "runs", "ballast", "json")}, rows, ratios, [], args.json)
+    settings = {key: value for key, value in vars(args).items() if key not in ("directory", "runs", "ballast", "json")}
+    conclusion.conclude("clicks", version, settings, rows, ratios, [], args.json)
 
 
 if __name__ == "__main__":
