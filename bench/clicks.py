@@ -14,8 +14,12 @@ Parts (--part), each with data of its own (`ballast data ctr`), for each seed in
              fewer uses in all training data.
 
 PyTorch (bench/peers/clicks_peer.py) has the same model, initial distributions, learning rates, batch size and number of
-epochs (1). Ballast has 2 servers. In sync mode a worker's batch is the batch divided by the number of workers, so that
-an update has as many examples as PyTorch's. Peers and Ballast alternate.
+epochs (1). Ballast has 2 servers. Peers and Ballast alternate.
+
+In sync mode a worker's batch is the batch divided by the number of workers, so that an update has as many examples as
+PyTorch's. In the part "auc" it is so in all modes, so that as many examples are between pull and push; without lock
+step, each worker's share is then an update of its own. "async_whole" has whole batches, and so have the other parts
+without lock step.
 
 With --runs FILE each run is added to FILE when it ends, and a run that FILE already has is not repeated: so a long
 comparison may be interrupted, or made in pieces. Ratios are of the means over all seeds.
@@ -57,6 +61,8 @@ MODES = {
     "async_scaled_table": ("policy { async { scale_by_staleness: true staleness_of: TABLE } }", ""),
     "bounded": ("policy { bounded { steps_ahead: 4 } }", ""),
     "hybrid": ("policy { sync {} }", "policy { async {} }"),
+    # With the whole batch for each worker; see batch_of.
+    "async_whole": ("policy { async {} }", ""),
 }
 # Tables of the part "admission".
 ADMISSIONS = {
@@ -226,15 +232,19 @@ def slow_down(launch, ended):
             os.kill(worker, signal.SIGCONT)
 
 
+def batch_of(args, run, policy):
+    """A worker's batch."""
+    shared = run.part == "auc" and run.who != "async_whole" or policy.startswith("policy { sync")
+    return args.batch // run.workers if shared else args.batch
+
+
 def run_ballast(args, run, data, directory):
     policy, table = MODES[run.who] if run.who in MODES else (MODES["async"][0], ADMISSIONS[run.who])
-    in_step = policy.startswith("policy { sync")
     test = "" if run.part == "speed" else f'test {{ criteo {{ path: "{os.path.abspath(data)}/test.tsv" }} }}'
     job = os.path.join(directory, "job.textproto")
     with open(job, "w", encoding="utf-8") as file:
         file.write(JOB.format(seed=run.seed, data=os.path.abspath(data), test=test, policy=policy, table=table,
-                              rate=args.rate, row_rate=args.row_rate,
-                              batch=args.batch // run.workers if in_step else args.batch))
+                              rate=args.rate, row_rate=args.row_rate, batch=batch_of(args, run, policy)))
     run_directory = os.path.join(directory, f"run-{time.monotonic_ns()}")
     errors = os.path.join(directory, "errors.txt")
     with open(errors, "w", encoding="utf-8") as file:
@@ -314,11 +324,12 @@ def chosen(args, workers, modes):
 
 
 def plan_auc(args, seed):
-    workers, modes = chosen(args, [1, 2, 4], ["sync", "async", "hybrid", "bounded"])
+    workers, modes = chosen(args, [1, 2, 4], ["sync", "async", "hybrid", "bounded", "async_whole"])
     yield Run("auc", seed, "planted", "torch", 1)
     for mode in modes:
         for count in workers:
-            yield Run("auc", seed, "planted", mode, count)
+            if mode != "async_whole" or count > 1:
+                yield Run("auc", seed, "planted", mode, count)
 
 
 def judge_auc(args, ledger):
