@@ -15,6 +15,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
 #include "ballast/v1/prediction_service.grpc.pb.h"
 #include "common/tables/table_spec_fixture.h"
 
@@ -156,7 +157,7 @@ TEST_F(PredictionApiTest, AnEmptyBagHasTheValueZero) {
 TEST_F(PredictionApiTest, RefusesBodiesThatAreNoRequest) {
   ServeNumbers();
   EXPECT_THAT(Error(""), HasSubstr("body: not JSON: at line 1, column 1"));
-  EXPECT_THAT(Error("{\"instances\": [[1, 2, 3]"), HasSubstr("body: not JSON: at line 1, column 25"));
+  EXPECT_THAT(Error("{\"instances\": [[1, 2, 3]"), HasSubstr("body: not JSON: at line 1, column 25: "));
   EXPECT_EQ(Error("{\"instances\": [[1, 1e999, 3]]}"), "body: not JSON: number overflow parsing '1e999'");
   EXPECT_THAT(Error("{\"instances\": [[1, NaN, 3]]}"), HasSubstr("body: not JSON: at line 1, column 20"));
   EXPECT_THAT(Error("{\"instances\": [\"\xff\"]}"), HasSubstr("ill-formed UTF-8"));
