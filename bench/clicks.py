@@ -322,6 +322,9 @@ def perform(args, run, ledger, directory, scratch):
     if run.data != "uniform":
         result["bayes_auc"] = bayes_auc(planted)
     ledger.add(run, result)
+
+
+def report(run, result):
     auc = "" if result.get("auc") is None else f"AUC {result['auc']:.5f}, log loss {result['log_loss']:.5f}, "
     memory = f", {result['table_bytes'] / 2**20:,.1f} MiB" if result.get("table_bytes") else ""
     log(f"{run.part:10} seed {run.seed} {run.data:8} {run.who:18} {run.workers}: {auc}"
@@ -446,6 +449,7 @@ def main():
                 for run in PARTS[part][0](args, seed):
                     if run not in ledger.results:
                         perform(args, run, ledger, directory, scratch)
+                    report(run, ledger.results[run])
     ratios = [ratio for part in args.part.split(",") for ratio in PARTS[part][1](args, ledger)]
     version = next((result["version"] for run, result in ledger.results.items() if run.who != "torch"), "unknown")
     rows = [result for run, result in ledger.results.items() if run.part in args.part.split(",")]
