@@ -6,8 +6,6 @@ Creates the repository @cuda:
   :runtime         the headers and the CUDA runtime, linked statically; it loads the driver's library at its first use
   :cublas_headers  the headers of cuBLAS alone, which also compile with the emulator's runtime
   :cudnn_headers   the headers of cuDNN alone, likewise
-  :linked          links NVIDIA's libraries into a program, from the toolkit's directory; with --config=static it links
-                   nothing, so that the program starts without them and loads them when it opens a GPU
   :build_facts     ballast_cuda_build.h, which defines the version; 0 without a toolkit
 
 The toolkit is the first of: $BALLAST_CUDA, $CUDA_PATH, $CUDA_HOME, /usr/local/cuda, and the directory of an nvcc on
@@ -93,22 +91,6 @@ cc_library(
     hdrs = glob(["cudnn/*.h"]),
     includes = ["cudnn"],
 )
-
-# No code refers to these libraries' symbols: functions are looked up by name, whether linked or not.
-cc_library(
-    name = "linked",
-    linkopts = select({{
-        "@system//:static": [],
-        "//conditions:default": [
-            "-L{libraries}",
-            "-Wl,-rpath,{libraries}",
-            "-Wl,--push-state,--no-as-needed",
-            "-lcublas",
-            "-lcublasLt",
-{cudnn}            "-Wl,--pop-state",
-        ],
-    }}),
-)
 """
 
 _BUILD_ABSENT = """
@@ -117,8 +99,6 @@ package(default_visibility = ["//visibility:public"])
 cc_library(name = "headers")
 
 cc_library(name = "runtime")
-
-cc_library(name = "linked")
 """
 
 _BUILD_FACTS = """
@@ -167,7 +147,7 @@ def _cuda_configure_impl(ctx):
         "",
     ]))
     ctx.file("ballast_cuda_build.h", _HEADER.format(version = version, cublas = cublas, cudnn = 9 if cudnn else 0, libraries = libraries))
-    ctx.file("BUILD", (_BUILD.format(libraries = libraries, cudnn = "            \"-lcudnn\",\n" if cudnn else "") if root else _BUILD_ABSENT) + _BUILD_FACTS)
+    ctx.file("BUILD", (_BUILD if root else _BUILD_ABSENT) + _BUILD_FACTS)
 
 cuda_configure = repository_rule(
     implementation = _cuda_configure_impl,

@@ -158,7 +158,7 @@ INSTANTIATE_TEST_SUITE_P(Servers, LostMachineTest,
 TEST_F(ReturnTest, ChaosKillsServersAndWorkersAndNothingAcknowledgedIsMissing) {
   WriteJob({{"epochs: 3", "epochs: 400"}});
   ChildProcess launch = Launch({"--servers", "3", "--workers", "2", "--json", "--max-restarts", "0", "--durability",
-                                "wal", "--chaos", "kill-server=1500ms,kill-worker=2500ms"});
+                                "wal", "--chaos", "kill-server=3s,kill-worker=4s"});
   const Summary summary = Finish(launch);
   EXPECT_GE(summary.restarts, 1);
   EXPECT_EQ(summary.pushes_lost, 0);
@@ -181,7 +181,7 @@ TEST_F(ReturnTest, WithoutRestartsTheOthersGoOnToTheEnd) {
 TEST_F(ReturnTest, ChaosKillsWorkersAndTheRunEndsAsWell) {
   WriteJob({{"epochs: 3", "epochs: 800"}});
   ChildProcess launch =
-      Launch({"--workers", "2", "--mode", "async", "--json", "--max-restarts", "0", "--chaos", "kill-worker=700ms"});
+      Launch({"--workers", "2", "--mode", "async", "--json", "--max-restarts", "0", "--chaos", "kill-worker=1500ms"});
   const Summary summary = Finish(launch);
   EXPECT_GE(summary.restarts, 1) << "kills by --chaos do not count toward --max-restarts";
   EXPECT_EQ(summary.epochs, 800);

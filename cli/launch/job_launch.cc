@@ -374,8 +374,12 @@ absl::Time JobLaunch::PollProgress(ProgressSource& source) {
   ReportEnds(*progress, source);
   NotePairs(*progress);
   display_->Update(progress->progress());
-  const bool running = progress->progress().state() == v1::JOB_STATE_RUNNING;
-  if (running && plan_.chaos.has_value() && !chaos_.has_value()) chaos_.emplace(*plan_.chaos, absl::Now());
+  const v1::JobState state = progress->progress().state();
+  // What is left then, evaluating and saving, may take longer than the interval, and would never be done.
+  if (state == v1::JOB_STATE_FINISHED) chaos_.reset();
+  if (state == v1::JOB_STATE_RUNNING && plan_.chaos.has_value() && !chaos_.has_value()) {
+    chaos_.emplace(*plan_.chaos, absl::Now());
+  }
   return absl::Now() + kProgressInterval;
 }
 

@@ -209,6 +209,13 @@ TEST_F(JobLaunchTest, ChaosKillsAndThatDoesNotCount) {
   EXPECT_THAT(shown_.str(), ContainsRegex("chaos: killing worker [01] \\(process [0-9]+\\)"));
 }
 
+TEST_F(JobLaunchTest, ChaosLeavesTheWorkersTheTimeToSave) {
+  worker_ = "await trained\nsleep 2\n";
+  plan_.chaos = {.kill_worker = absl::Milliseconds(300)};
+  TouchWhen("trained", [&] { return Shown("chaos: killing"); });
+  RunWell();
+}
+
 TEST_F(JobLaunchTest, LetsWorkersSaveWhenInterrupted) {
   worker_ = kWaitForTerm;
   asked_ = [&] {

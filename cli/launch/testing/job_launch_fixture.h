@@ -45,7 +45,8 @@ inline constexpr char kWaitForTerm[] = "trap 'echo saved; exit 130' TERM; echo r
 inline constexpr char kKilled[] = "was killed by signal 9 \\(SIGKILL\\)";
 
 // A fake coordinator, polled twice a second; calls `asked` with each poll. Has one member, by default worker 1, whose
-// process id it reads from a file. Records the ends that are reported to it.
+// process id it reads from a file. The job is finished once the file `trained` exists. Records the ends that are
+// reported to it.
 class FakeProgress : public ProgressSource {
  public:
   struct Script {
@@ -68,7 +69,8 @@ class FakeProgress : public ProgressSource {
     if (std::filesystem::exists(run_dir_ + "/pid") && script_.failures-- > 0) return absl::UnavailableError("away");
     v1::GetProgressResponse response;
     v1::JobProgress& progress = *response.mutable_progress();
-    progress.set_state(v1::JOB_STATE_RUNNING);
+    const bool trained = std::filesystem::exists(run_dir_ + "/trained");
+    progress.set_state(trained ? v1::JOB_STATE_FINISHED : v1::JOB_STATE_RUNNING);
     progress.set_epochs(5);
     progress.set_step(7);
     if (script_.pairs) {
