@@ -205,7 +205,9 @@ std::string ErrorText(const RunInfo& run) {
 }
 
 std::string EpochsText(const RunInfo& run) {
-  return absl::StrCat(run.summary.epochs, run.job.has_value() ? absl::StrCat("/", run.job->training().epochs()) : "");
+  // A stream has more epochs than anybody wants.
+  const bool known = run.job.has_value() && !run.job->data().has_stream();
+  return absl::StrCat(run.summary.epochs, known ? absl::StrCat("/", run.job->training().epochs()) : "");
 }
 
 Json RunToJson(const RunInfo& run) {

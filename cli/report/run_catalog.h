@@ -68,7 +68,7 @@ bool IsBetter(const RunInfo& a, const RunInfo& b);
 std::string TestText(const RunInfo& run);
 // Returns ": " and the beginning of the error, for the end of a line; empty if the run did not fail.
 std::string ErrorText(const RunInfo& run);
-// Returns the finished epochs of all: "3/12".
+// Returns the finished epochs of all: "3/12"; "3" if the data is a stream, which has no last one.
 std::string EpochsText(const RunInfo& run);
 
 // Returns the run as an object of `ballast runs --json`.

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "cli/command/command.h"
 #include "common/run/launch_record.h"
 #include "common/storage/file.h"
@@ -126,6 +127,13 @@ TEST_F(RunCatalogTest, TakesTheResultSoFarFromTheMetrics) {
   EXPECT_EQ(run.summary.test_accuracy, 0.75);
   EXPECT_EQ(run.summary.samples_per_second, 4);
   EXPECT_EQ(EpochsText(run), "1/4");
+}
+
+TEST_F(RunCatalogTest, KnowsNoLastEpochOfAStream) {
+  const std::string stream = "stream { epoch_examples: 8 } }\nmodel {";
+  Write("run/job.textproto", absl::StrReplaceAll(kJob, {{"}\nmodel {", stream}, {"epochs: 4", "epochs: 1000000"}}));
+  Write("run/metrics.jsonl", kMetrics);
+  EXPECT_EQ(EpochsText(Read("run")), "1");
 }
 
 TEST_F(RunCatalogTest, ListsTheNewestFirstAndThoseOfSweeps) {
