@@ -54,8 +54,13 @@ TEST_F(ClickModelsTest, EveryModeLearns) {
   const std::pair<const char*, std::vector<std::pair<std::string, std::string>>> kModes[] = {
       {"sync", {}},
       {"async", {{"sync { deterministic: true }", "async {}"}}},
-      {"scaled", {{"sync { deterministic: true }", "async { scale_by_staleness: true }"}}},
-      {"scaled_table", {{"sync { deterministic: true }", "async { scale_by_staleness: true staleness_of: TABLE }"}}},
+      // Scaling lowers the rates, on a loaded machine most.
+      {"scaled",
+       {{"sync { deterministic: true }", "async { scale_by_staleness: true }"},
+        {"learning_rate: 0.02", "learning_rate: 0.05"}}},
+      {"scaled_table",
+       {{"sync { deterministic: true }", "async { scale_by_staleness: true staleness_of: TABLE }"},
+        {"learning_rate: 0.02", "learning_rate: 0.05"}}},
       {"bounded", {{"sync { deterministic: true }", "bounded { steps_ahead: 2 }"}}},
       {"hybrid", {{"dim: 8 optimizer", "dim: 8 policy { async {} } optimizer"}}},
       {"accumulated", {{"batch_size: 256", "batch_size: 64 accumulate_batches: 4"}}},
@@ -68,8 +73,7 @@ TEST_F(ClickModelsTest, EveryModeLearns) {
     const auto summary = Train(kTwoAndTwo, mode);
     SCOPED_TRACE(mode);
     EXPECT_EQ(summary["examples"], 30000);
-    // A model that has learned nothing has 0.5. Staleness, and with it the load of the machine, costs some.
-    EXPECT_GT(summary["test_auc"], 0.6);
+    EXPECT_GT(summary["test_auc"], 0.64);
     EXPECT_LT(summary["test_auc"], summary["bayes_auc"]);
     EXPECT_NEAR(summary["bayes_auc"].get<double>(), 0.80, 0.03);
     EXPECT_LT(summary["log_loss"], 0.6);

@@ -205,7 +205,7 @@ std::string ErrorText(const RunInfo& run) {
 }
 
 std::string EpochsText(const RunInfo& run) {
-  // A stream has more epochs than anybody wants.
+  // A stream has no last epoch, whatever limit its job states.
   const bool known = run.job.has_value() && !run.job->data().has_stream();
   return absl::StrCat(run.summary.epochs, known ? absl::StrCat("/", run.job->training().epochs()) : "");
 }
