@@ -154,7 +154,7 @@ def sharing(bench):
         _, trace = bench.launch(text, 1, workers, "bf16", f"{first}-{last}")
         rates[workers] = batch * hidden_share.steps_per_second(trace, first, last)
         bench.add({"what": "sharing", "servers": 1, "workers": workers, "batch": batch,
-                   "samples_per_second": round(rates[workers])})
+                   "samples_per_second": round(rates[workers], 2)})
     bench.ratio("two_workers_over_one", rates[2] / rates[1])
 
 
