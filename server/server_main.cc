@@ -19,6 +19,7 @@
 #include "common/storage/checkpoint_folder.h"
 #include "common/storage/file.h"
 #include "common/storage/file_system.h"
+#include "common/text/number_text.h"
 #include "google/protobuf/stubs/logging.h"
 #include "server/memory/memory_keeper.h"
 #include "server/server.h"

@@ -19,6 +19,7 @@
 #include "common/program/signal_watch.h"
 #include "common/program/this_process.h"
 #include "common/rpc/credentials.h"
+#include "common/text/number_text.h"
 #include "worker/device/cuda_options.h"
 #include "worker/predict/predict_command.h"
 #include "worker/serve/serve_command.h"

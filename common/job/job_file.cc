@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/job/job_file.h"
 
-#include <google/protobuf/io/tokenizer.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -31,29 +30,6 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::TextFormat;
 
 constexpr size_t kMaxFileBytes = 4 << 20;
-constexpr size_t kMaxReported = 5;
-
-class ErrorList : public google::protobuf::io::ErrorCollector {
- public:
-  void AddError(int line, int column, const std::string& message) override {
-    errors_.push_back({line + 1, column + 1, message});
-  }
-  const std::vector<TextError>& errors() const { return errors_; }
-
- private:
-  std::vector<TextError> errors_;
-};
-
-absl::Status ToStatus(absl::string_view file_name, const std::vector<TextError>& errors) {
-  std::string text;
-  const size_t shown = std::min(errors.size(), kMaxReported);
-  for (size_t i = 0; i < shown; ++i) {
-    const TextError& error = errors[i];
-    absl::StrAppend(&text, i == 0 ? "" : "\n", file_name, ":", error.line, ":", error.column, ": ", error.message);
-  }
-  if (shown < errors.size()) absl::StrAppend(&text, "\nand ", errors.size() - shown, " more");
-  return absl::InvalidArgumentError(text);
-}
 
 absl::StatusOr<std::string> ReadAll() {
   std::string text;
@@ -119,14 +95,9 @@ absl::StatusOr<std::unique_ptr<JobText>> JobText::Parse(absl::string_view text, 
     return absl::InvalidArgumentError(
         absl::StrCat(name, ": has ", text.size(), " bytes, want at most ", kMaxFileBytes));
   }
-  const std::vector<TextError> faults = CheckMessageText(text, *v1::Job::descriptor(), "the job");
-  if (!faults.empty()) return ToStatus(name, faults);
   auto parsed = absl::WrapUnique(new JobText(name));
-  ErrorList errors;
-  TextFormat::Parser parser;
-  parser.RecordErrorsTo(&errors);
-  parser.WriteLocationsTo(&parsed->places_);
-  if (!parser.ParseFromString(std::string(text), &parsed->job_)) return ToStatus(name, errors.errors());
+  absl::Status status = ParseMessageText(text, name, "the job", &parsed->job_, &parsed->places_);
+  if (!status.ok()) return status;
   return parsed;
 }
 

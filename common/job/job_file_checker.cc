@@ -271,6 +271,47 @@ std::vector<TextError> CheckMessageText(absl::string_view text, const Descriptor
   return walker.errors();
 }
 
+namespace {
+
+constexpr size_t kMaxReported = 5;
+
+class ErrorList : public google::protobuf::io::ErrorCollector {
+ public:
+  void AddError(int line, int column, const std::string& message) override {
+    errors_.push_back({line + 1, column + 1, message});
+  }
+  const std::vector<TextError>& errors() const { return errors_; }
+
+ private:
+  std::vector<TextError> errors_;
+};
+
+absl::Status ToStatus(absl::string_view file_name, const std::vector<TextError>& errors) {
+  std::string text;
+  const size_t shown = std::min(errors.size(), kMaxReported);
+  for (size_t i = 0; i < shown; ++i) {
+    const TextError& error = errors[i];
+    absl::StrAppend(&text, i == 0 ? "" : "\n", file_name, ":", error.line, ":", error.column, ": ", error.message);
+  }
+  if (shown < errors.size()) absl::StrAppend(&text, "\nand ", errors.size() - shown, " more");
+  return absl::InvalidArgumentError(text);
+}
+
+}  // namespace
+
+absl::Status ParseMessageText(absl::string_view text, absl::string_view name, absl::string_view root,
+                              google::protobuf::Message* message, google::protobuf::TextFormat::ParseInfoTree* places) {
+  const Descriptor* const type = message->GetDescriptor();
+  const std::vector<TextError> faults = CheckMessageText(text, *type, root);
+  if (!faults.empty()) return ToStatus(name, faults);
+  ErrorList errors;
+  google::protobuf::TextFormat::Parser parser;
+  parser.RecordErrorsTo(&errors);
+  if (places != nullptr) parser.WriteLocationsTo(places);
+  if (!parser.ParseFromString(std::string(text), message)) return ToStatus(name, errors.errors());
+  return absl::OkStatus();
+}
+
 std::string NewFieldName(const Descriptor& type, absl::string_view old_name) {
   for (int i = 0; i < type.field_count(); ++i) {
     if (type.field(i)->options().GetExtension(v1::old_name) == old_name) return type.field(i)->name();

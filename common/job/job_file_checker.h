@@ -2,10 +2,13 @@
 #pragma once
 
 #include <google/protobuf/descriptor.h>
+#include <google/protobuf/message.h>
+#include <google/protobuf/text_format.h>
 
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 
 namespace ballast {
@@ -24,6 +27,14 @@ struct TextError {
 // range to protobuf's parser: at invalid syntax it returns the errors found so far.
 std::vector<TextError> CheckMessageText(absl::string_view text, const google::protobuf::Descriptor& type,
                                         absl::string_view root, absl::string_view path = "");
+
+// Parses a message in protobuf's text format. INVALID_ARGUMENT lists up to five faults, one per line, in the order of
+// the text: "fashion.textproto:12:3: model.layers.dense has no field "unit"; did you mean "units"?". `name` is the
+// text's name in messages, `root` that of the outermost message. Records where the text sets each field, unless
+// `places` is null.
+absl::Status ParseMessageText(absl::string_view text, absl::string_view name, absl::string_view root,
+                              google::protobuf::Message* message,
+                              google::protobuf::TextFormat::ParseInfoTree* places = nullptr);
 
 // Returns the present name of the field that had that name once; empty if none had.
 std::string NewFieldName(const google::protobuf::Descriptor& type, absl::string_view old_name);

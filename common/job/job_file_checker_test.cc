@@ -131,5 +131,15 @@ TEST(CheckMessageTextTest, TakesAnyDepthOfBracketsInAnUnknownField) {
   EXPECT_THAT(Check(absl::StrCat("x: ", std::string(1000000, '{'))).size(), 1);
 }
 
+TEST(ParseMessageTextTest, ParsesAnyMessageAndNamesTheTextInFaults) {
+  v1::Optimizer optimizer;
+  ASSERT_TRUE(ParseMessageText("sgd { learning_rate: 0.5 }", "optimizer", "the optimizer", &optimizer).ok());
+  EXPECT_EQ(optimizer.sgd().learning_rate(), 0.5f);
+  const absl::Status status = ParseMessageText("sgd { rate: 1 }\nadamm {}", "optimizer", "the optimizer", &optimizer);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("optimizer:1:7: sgd has no field \"rate\""));
+  EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("optimizer:2:1: the optimizer has no field"));
+}
+
 }  // namespace
 }  // namespace ballast

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/program/env_flags.h"
 
-#include <algorithm>
 #include <cstdlib>
 #include <iostream>
 
 #include "absl/flags/reflection.h"
 #include "absl/strings/ascii.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/program/arguments.h"
 
@@ -75,16 +73,6 @@ absl::Status ParseFlags(int argc, char** argv, absl::string_view usage, const st
     if (!set.ok()) return set;
   }
   return absl::OkStatus();
-}
-
-int ParseRank(absl::string_view text) {
-  int rank = -1;
-  const size_t dash = text.rfind('-');
-  // A dash that begins the text is the sign of a negative number.
-  if (dash != absl::string_view::npos && dash > 0) text.remove_prefix(dash + 1);
-  const bool digits = !text.empty() && std::all_of(text.begin(), text.end(), absl::ascii_isdigit);
-  if (!digits || !absl::SimpleAtoi(text, &rank)) return -1;
-  return rank;
 }
 
 }  // namespace ballast

@@ -15,7 +15,4 @@ namespace ballast {
 // Arguments; the last of a repeated flag counts. --help prints `usage` and the flags and exits with 0.
 absl::Status ParseFlags(int argc, char** argv, absl::string_view usage, const std::vector<std::string>& names);
 
-// Parses a rank: a number, or a pod name that ends in a dash and a number ("ballast-server-3"). -1 if it is neither.
-int ParseRank(absl::string_view text);
-
 }  // namespace ballast

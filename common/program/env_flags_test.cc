@@ -61,14 +61,5 @@ TEST(EnvFlagsTest, NamesWhatItDoesNotUnderstand) {
   unsetenv("BALLAST_SERVERS");
 }
 
-TEST(EnvFlagsTest, ReadsRankFromNumberOrPodName) {
-  EXPECT_EQ(ParseRank("0"), 0);
-  EXPECT_EQ(ParseRank("ballast-server-12"), 12);
-  EXPECT_EQ(ParseRank("ballast-server"), -1);
-  EXPECT_EQ(ParseRank(""), -1);
-  EXPECT_EQ(ParseRank("-1"), -1);
-  EXPECT_EQ(ParseRank("99999999999"), -1);
-}
-
 }  // namespace
 }  // namespace ballast

@@ -97,6 +97,12 @@ std::string SubjectOf(const absl::Status& status, absl::string_view name) {
   return found == info->metadata().end() ? "" : found->second;
 }
 
+std::map<std::string, std::string> SubjectsOf(const absl::Status& status) {
+  const std::optional<v1::ErrorInfo> info = InfoOf(status);
+  if (!info.has_value()) return {};
+  return {info->metadata().begin(), info->metadata().end()};
+}
+
 absl::Status Annotate(const absl::Status& status, absl::string_view context) {
   return WithMessage(status, absl::StrCat(context, ": ", status.message()));
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <initializer_list>
+#include <map>
 #include <string>
 #include <utility>
 
@@ -27,6 +28,9 @@ v1::ErrorReason ReasonOf(const absl::Status& status);
 
 // Returns the value of a subject; empty if the status does not have it.
 std::string SubjectOf(const absl::Status& status, absl::string_view name);
+
+// Returns the names and values of all subjects.
+std::map<std::string, std::string> SubjectsOf(const absl::Status& status);
 
 // Prepends `context` and ": " to the message. Code, reason and subjects stay.
 absl::Status Annotate(const absl::Status& status, absl::string_view context);

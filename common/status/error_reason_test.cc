@@ -21,6 +21,9 @@ TEST(ErrorReasonTest, FirstReasonStaysWhenAnotherIsAdded) {
   const absl::Status outer = WithReason(v1::ERROR_REASON_WRONG_JOB, inner, {{"tensor", "w"}});
   EXPECT_EQ(ReasonOf(outer), v1::ERROR_REASON_NOT_OWNER);
   EXPECT_EQ(SubjectOf(outer, "tensor"), "w");
+  const std::map<std::string, std::string> subjects = {{"tensor", "w"}};
+  EXPECT_EQ(SubjectsOf(outer), subjects);
+  EXPECT_TRUE(SubjectsOf(absl::InternalError("x")).empty());
 }
 
 TEST(ErrorReasonTest, ContextKeepsReason) {

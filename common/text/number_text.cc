@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/text/number_text.h"
 
+#include <algorithm>
 #include <cmath>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
@@ -57,6 +60,21 @@ std::string BytesText(double bytes) {
     unit = larger;
   }
   return absl::StrFormat("%.1f %s", bytes, unit);
+}
+
+int ParseRank(absl::string_view text) {
+  int rank = -1;
+  const size_t dash = text.rfind('-');
+  // A dash that begins the text is the sign of a negative number.
+  if (dash != absl::string_view::npos && dash > 0) text.remove_prefix(dash + 1);
+  const bool digits = !text.empty() && std::all_of(text.begin(), text.end(), absl::ascii_isdigit);
+  if (!digits || !absl::SimpleAtoi(text, &rank)) return -1;
+  return rank;
+}
+
+double AsWritten(float number) {
+  double shortest = number;
+  return absl::SimpleAtod(absl::StrCat(number), &shortest) ? shortest : number;
 }
 
 }  // namespace ballast

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Formats numbers for people, and text for HTML.
+// Formats numbers for people, and text for HTML; reads ranks.
 #pragma once
 
 #include <cstdint>
 #include <string>
 
 #include "absl/strings/string_view.h"
-#include "common/text/number_text.h"  // IWYU pragma: export
 
 namespace ballast {
 
@@ -27,5 +26,11 @@ std::string HtmlText(absl::string_view text);
 
 // Returns "512 B", "1.5 KiB" or "3.0 MiB"; "not finite" for NaN and infinity.
 std::string BytesText(double bytes);
+
+// Returns the shortest decimal that rounds to the float: 0.0005 instead of 0.0005000000237.
+double AsWritten(float number);
+
+// Parses a rank: a number, or a pod name that ends in a dash and a number ("ballast-server-3"). -1 if it is neither.
+int ParseRank(absl::string_view text);
 
 }  // namespace ballast

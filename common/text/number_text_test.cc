@@ -57,6 +57,15 @@ TEST(BytesTextTest, TakesTheLargestUnitBelowTheAmount) {
   EXPECT_EQ(BytesText(INFINITY), "not finite");
 }
 
+TEST(NumberTextTest, ReadsRankFromNumberOrPodName) {
+  EXPECT_EQ(ParseRank("0"), 0);
+  EXPECT_EQ(ParseRank("ballast-server-12"), 12);
+  EXPECT_EQ(ParseRank("ballast-server"), -1);
+  EXPECT_EQ(ParseRank(""), -1);
+  EXPECT_EQ(ParseRank("-1"), -1);
+  EXPECT_EQ(ParseRank("99999999999"), -1);
+}
+
 }  // namespace
 
 }  // namespace ballast

@@ -12,9 +12,9 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "common/data/permutation.h"
 #include "common/job/data_lease.h"
 #include "worker/data/datasets/dataset.h"
-#include "worker/data/datasets/permutation.h"
 #include "worker/data/row_indexer.h"
 
 namespace ballast {

@@ -50,10 +50,6 @@ std::shared_ptr<void> RegisterWith(const std::vector<NamedDevice>& devices, absl
   return registrations;
 }
 
-absl::Duration WaitTimeout(const v1::Job& job) {
-  return absl::Seconds(job.training().wait_seconds() == 0 ? 60 : job.training().wait_seconds());
-}
-
 // Returns whether workers may wait for each other, at layers or rows, so that one without data has to say so.
 bool Pauses(const v1::Job& job) {
   bool all_async = job.policy().has_async();
@@ -145,28 +141,17 @@ absl::Status Worker::Join() {
 }
 
 absl::Status Worker::Connect() {
-  ClientOptions options;
+  ClientOptions options = OptionsForWorker(options_.job, joined_);
   options.coordinator = options_.coordinator;
   options.credentials = options_.credentials;
-  options.job = options_.job.name();
-  options.policy = options_.job.policy();
-  options.codec = options_.job.codec();
-  options.durability = options_.job.durability();
   options.shared_memory = options_.shared_memory;
   if (!resources_->model->waits_for_loss()) {
     options.pin_memory = [devices = resources_->devices.devices()](absl::Span<char> memory) {
       return RegisterWith(devices, memory);
     };
   }
-  options.workers = joined_.workers();
-  options.worker = joined_.member().rank();
-  options.incarnation = joined_.member().incarnation();
   options.connect_timeout = kReturnTimeout;
   options.gather_timeout = std::max(GatherTimeLeft(), absl::Seconds(1));
-  // At least three times a member's time to live, so that a lost member is detected before a wait for it times out.
-  options.wait_timeout = std::max(WaitTimeout(options_.job), 3 * absl::Milliseconds(joined_.member_ttl_ms()));
-  const v1::Durability& durability = options_.job.durability();
-  if (OutlivesAServer(durability)) options.retry_timeout = std::max(options.retry_timeout, ReturnTime(durability));
   options.watch_answers = timeline_ != nullptr;
   absl::StatusOr<std::unique_ptr<Client>> client = Client::Connect(std::move(options));
   if (!client.ok()) return client.status();

@@ -8,7 +8,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "worker/data/datasets/permutation.h"
+#include "common/data/permutation.h"
 
 namespace ballast {
 namespace {

@@ -9,7 +9,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "worker/data/datasets/permutation.h"
+#include "common/data/permutation.h"
 
 namespace ballast {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker/data/datasets/permutation.h"
+#include "common/data/permutation.h"
 
 #include <gtest/gtest.h>
 
