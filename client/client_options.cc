@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/client_options.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "common/codecs/codec.h"
 #include "common/job/job_config.h"
@@ -48,6 +50,23 @@ absl::Status CheckTensor(const char* what, const PlacedTensor& placed, const Ten
 }
 
 }  // namespace
+
+ClientOptions OptionsForWorker(const v1::Job& job, const v1::JoinResponse& joined) {
+  ClientOptions options;
+  options.job = job.name();
+  options.policy = job.policy();
+  options.codec = job.codec();
+  options.durability = job.durability();
+  options.workers = joined.workers();
+  options.worker = joined.member().rank();
+  options.incarnation = joined.member().incarnation();
+  if (job.training().wait_seconds() > 0) options.wait_timeout = absl::Seconds(job.training().wait_seconds());
+  options.wait_timeout = std::max(options.wait_timeout, 3 * absl::Milliseconds(joined.member_ttl_ms()));
+  if (OutlivesAServer(options.durability)) {
+    options.retry_timeout = std::max(options.retry_timeout, ReturnTime(options.durability));
+  }
+  return options;
+}
 
 absl::Status CheckOptions(const ClientOptions& options) {
   absl::Status status = ValidateJobName(options.job);

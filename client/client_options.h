@@ -10,6 +10,8 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "ballast/v1/coordinator_service.pb.h"
+#include "ballast/v1/job.pb.h"
 #include "ballast/v1/tensor.pb.h"
 #include "client/elements/element_copier.h"
 #include "client/elements/encoded_elements.h"
@@ -67,6 +69,11 @@ struct ClientOptions {
   // Records when each response begins to arrive, for AnswerTimes; costs one more callback per message.
   bool watch_answers = false;
 };
+
+// Returns the options of a worker's client that follow from its job and from the response to its Join. Waits are at
+// least three times a member's time to live, so that a lost member is detected before a wait for it times out; retries
+// last as long as a lost server may take to return.
+ClientOptions OptionsForWorker(const v1::Job& job, const v1::JoinResponse& joined);
 
 // Returns OK, or INVALID_ARGUMENT with each field that is out of range, its value and the range.
 absl::Status CheckOptions(const ClientOptions& options);

@@ -1,40 +1,75 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <algorithm>
-#include <future>
+#include <memory>
+#include <optional>
 #include <utility>
+#include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 
 namespace ballast {
+
+template <typename T>
+class Promise;
 
 // The future result of an operation: a T or the status of its failure. Copies share the result. A future has no
 // deadline of its own; the operation must have one. Thread safety: all methods may be called from any thread.
 template <typename T>
 class Future {
  public:
+  using Callback = absl::AnyInvocable<void(const absl::StatusOr<T>&)>;
+
   bool Ready() const { return WaitFor(absl::ZeroDuration()); }
 
   // Blocks for at most `timeout`; returns whether the result is ready.
   bool WaitFor(absl::Duration timeout) const {
-    // The standard library overflows on infinite times.
-    const absl::Duration bounded = std::clamp(timeout, absl::ZeroDuration(), absl::Hours(24 * 365));
-    return result_.wait_for(absl::ToChronoNanoseconds(bounded)) == std::future_status::ready;
+    absl::MutexLock lock(&state_->mutex);
+    return state_->mutex.AwaitWithTimeout(absl::Condition(state_.get(), &State::ReadyLocked), timeout);
   }
 
   // Blocks until the result is ready.
-  absl::StatusOr<T> Get() const { return result_.get(); }
+  absl::StatusOr<T> Get() const {
+    absl::MutexLock lock(&state_->mutex);
+    state_->mutex.Await(absl::Condition(state_.get(), &State::ReadyLocked));
+    return *state_->result;
+  }
+
+  // Calls `callback` once with the result: now if it is ready, otherwise from the thread that sets it, which must not
+  // be held up.
+  void OnReady(Callback callback) const {
+    {
+      absl::MutexLock lock(&state_->mutex);
+      if (!state_->result.has_value()) {
+        state_->callbacks.push_back(std::move(callback));
+        return;
+      }
+    }
+    callback(state_->ConstantResult());
+  }
 
  private:
-  template <typename U>
-  friend class Promise;
+  friend class Promise<T>;
 
-  explicit Future(std::shared_future<absl::StatusOr<T>> result) : result_(std::move(result)) {}
+  // Shared by a promise and its futures, whichever is destroyed last.
+  struct State {
+    bool ReadyLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) { return result.has_value(); }
+    // The result never changes once it is set.
+    const absl::StatusOr<T>& ConstantResult() const ABSL_NO_THREAD_SAFETY_ANALYSIS { return *result; }
 
-  std::shared_future<absl::StatusOr<T>> result_;
+    absl::Mutex mutex;
+    std::optional<absl::StatusOr<T>> result ABSL_GUARDED_BY(mutex);
+    std::vector<Callback> callbacks ABSL_GUARDED_BY(mutex);
+  };
+
+  explicit Future(std::shared_ptr<State> state) : state_(std::move(state)) {}
+
+  std::shared_ptr<State> state_;
 };
 
 // The writing end of a Future. Destroying it without a result makes the future CANCELLED, so that no one waits forever.
@@ -42,22 +77,28 @@ class Future {
 template <typename T>
 class Promise {
  public:
-  Promise() : result_(promise_.get_future()) {}
-  Promise(Promise&& other)
-      : promise_(std::move(other.promise_)), result_(other.result_), kept_(std::exchange(other.kept_, true)) {}
+  Promise() : state_(std::make_shared<typename Future<T>::State>()) {}
+  // Only GetFuture may be called on the promise that was moved from.
+  Promise(Promise&& other) : state_(other.state_), kept_(std::exchange(other.kept_, true)) {}
   Promise& operator=(Promise&&) = delete;
   ~Promise() { Set(absl::CancelledError("promise destroyed without a result")); }
 
-  Future<T> GetFuture() const { return Future<T>(result_); }
+  Future<T> GetFuture() const { return Future<T>(state_); }
 
   // Ignored after the first result.
   void Set(absl::StatusOr<T> result) {
-    if (!std::exchange(kept_, true)) promise_.set_value(std::move(result));
+    if (std::exchange(kept_, true)) return;
+    std::vector<typename Future<T>::Callback> callbacks;
+    {
+      absl::MutexLock lock(&state_->mutex);
+      state_->result.emplace(std::move(result));
+      callbacks.swap(state_->callbacks);
+    }
+    for (auto& callback : callbacks) callback(state_->ConstantResult());
   }
 
  private:
-  std::promise<absl::StatusOr<T>> promise_;
-  std::shared_future<absl::StatusOr<T>> result_;
+  std::shared_ptr<typename Future<T>::State> state_;
   bool kept_ = false;
 };
 

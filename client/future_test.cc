@@ -2,6 +2,7 @@
 #include "client/future.h"
 
 #include <thread>
+#include <vector>
 
 #include "gtest/gtest.h"
 
@@ -50,6 +51,42 @@ TEST(FutureTest, FirstResultStands) {
   promise.Set(absl::UnavailableError("gone"));
   promise.Set(1);
   EXPECT_EQ(promise.GetFuture().Get().status(), absl::UnavailableError("gone"));
+}
+
+TEST(FutureTest, CallbackGetsTheResultOnceWheneverItWasAdded) {
+  Promise<int> promise;
+  const Future<int> future = promise.GetFuture();
+  std::vector<int> got;
+  const auto append = [&got](const absl::StatusOr<int>& result) { got.push_back(result.value_or(-1)); };
+  future.OnReady(append);
+  EXPECT_TRUE(got.empty());
+  promise.Set(5);
+  promise.Set(6);
+  EXPECT_EQ(got, std::vector<int>({5}));
+  future.OnReady(append);
+  EXPECT_EQ(got, std::vector<int>({5, 5}));
+}
+
+TEST(FutureTest, CallbackOfADroppedPromiseGetsCancelled) {
+  absl::Status got;
+  {
+    const Promise<int> promise;
+    promise.GetFuture().OnReady([&got](const absl::StatusOr<int>& result) { got = result.status(); });
+  }
+  EXPECT_EQ(got.code(), absl::StatusCode::kCancelled);
+}
+
+TEST(FutureTest, CallbackRunsInTheThreadThatSetsTheResult) {
+  Promise<int> promise;
+  std::thread::id ran;
+  promise.GetFuture().OnReady([&ran](const absl::StatusOr<int>&) { ran = std::this_thread::get_id(); });
+  std::thread::id setter;
+  std::thread writer([&setter, promise = std::move(promise)]() mutable {
+    setter = std::this_thread::get_id();
+    promise.Set(1);
+  });
+  writer.join();
+  EXPECT_EQ(ran, setter);
 }
 
 }  // namespace
