@@ -28,6 +28,7 @@ const std::vector<FlagSpec>& NoFlags() {
 // In the order of the help; commands of a group stand together.
 constexpr Command kCommands[] = {
     {"launch", "Train a job, on this machine or on several hosts.", LaunchCommand, "train", "JOB", LaunchFlags},
+    {"run", "Run a program of your own as the workers of a job.", RunProgramCommand, "train", "-- PROGRAM", RunFlags},
     {"sweep", "Train a job with several values of its fields, and compare the results.", SweepCommand, "train", "JOB",
      SweepFlags},
     {"job", "Print the job that a job file and flags make.", JobCommand, "train", "JOB", JobFlags},

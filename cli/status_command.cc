@@ -10,7 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "cli/command/command.h"
 #include "cli/command/server_connection.h"
-#include "cli/launch/progress_display.h"
+#include "cli/display/progress_display.h"
 #include "cli/report/run_catalog.h"
 #include "cli/target/run_target.h"
 #include "common/metrics/test_metric.h"

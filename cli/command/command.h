@@ -39,11 +39,11 @@ using RunCommand = CommandResult(absl::Span<const std::string> args, std::ostrea
 // Each is defined in the file of its name; `plot` with the report, and those that another program runs with the finder
 // of programs.
 RunCommand BenchCommand, DoctorCommand, EvalCommand, HostAgentCommand, JobCommand, KeysCommand, LaunchCommand,
-    PlotCommand, PredictCommand, RunsCommand, ServeCommand, StatusCommand, SweepCommand;
+    PlotCommand, PredictCommand, RunProgramCommand, RunsCommand, ServeCommand, StatusCommand, SweepCommand;
 
 // Returns the flags of a command.
 using FlagTable = const std::vector<FlagSpec>&();
-FlagTable DoctorFlags, JobFlags, KeysFlags, LaunchFlags, PlotFlags, RunsFlags, StatusFlags, SweepFlags;
+FlagTable DoctorFlags, JobFlags, KeysFlags, LaunchFlags, PlotFlags, RunFlags, RunsFlags, StatusFlags, SweepFlags;
 
 // A command of `ballast`. A new command needs its own file, its name above and a row in the table in ballast_main.cc.
 struct Command {

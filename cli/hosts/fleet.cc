@@ -81,16 +81,30 @@ bool Fleet::shares_run_dir() const {
   });
 }
 
-absl::StatusOr<int> Fleet::Start(int host, bool server, const std::string& program,
-                                 const std::vector<std::string>& flags) {
+absl::StatusOr<int> Fleet::StartOwn(int host, bool server, const std::string& program,
+                                    const std::vector<std::string>& flags) {
+  if (hosts_[host] == nullptr) return StartHere(host, program, flags);
+  const int process = AddRemote(host);
+  hosts_[host]->StartOwn(process, server, flags);
+  return process;
+}
+
+absl::StatusOr<int> Fleet::Start(int host, const std::string& program, const std::vector<std::string>& words) {
+  if (hosts_[host] == nullptr) return StartHere(host, program, words);
+  const int process = AddRemote(host);
+  hosts_[host]->Start(process, program, words);
+  return process;
+}
+
+int Fleet::AddRemote(int host) {
+  processes_.push_back({.host = host});
+  return static_cast<int>(processes_.size()) - 1;
+}
+
+absl::StatusOr<int> Fleet::StartHere(int host, const std::string& program, const std::vector<std::string>& words) {
   const int process = static_cast<int>(processes_.size());
-  if (hosts_[host] != nullptr) {
-    processes_.push_back({.host = host});
-    hosts_[host]->Start(process, server, flags);
-    return process;
-  }
   std::vector<std::string> argv = {program};
-  argv.insert(argv.end(), flags.begin(), flags.end());
+  argv.insert(argv.end(), words.begin(), words.end());
   const absl::StatusOr<int> child = supervisor_->Start(argv);
   if (!child.ok()) return child.status();
   processes_.push_back({.host = host, .child = *child});

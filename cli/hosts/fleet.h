@@ -39,7 +39,10 @@ class Fleet : private ProcessListener {
   bool shares_run_dir() const;
 
   // Starts `program`, or on another host the server or worker there. Returns the process's number.
-  absl::StatusOr<int> Start(int host, bool server, const std::string& program, const std::vector<std::string>& flags);
+  absl::StatusOr<int> StartOwn(int host, bool server, const std::string& program,
+                               const std::vector<std::string>& flags);
+  // Starts a program that every host has under this path.
+  absl::StatusOr<int> Start(int host, const std::string& program, const std::vector<std::string>& words);
   // Blocks for at most `timeout` until there are events, and passes them to the listener. May return early.
   void Poll(absl::Duration timeout) { supervisor_->Poll(timeout); }
   // Does nothing if the process has ended.
@@ -59,6 +62,9 @@ class Fleet : private ProcessListener {
   struct RemoteListener;
 
   explicit Fleet(ProcessListener* listener);
+  absl::StatusOr<int> StartHere(int host, const std::string& program, const std::vector<std::string>& words);
+  // Adds a process of another host, and returns its number.
+  int AddRemote(int host);
   void OnOutput(int child, absl::string_view bytes) override { listener_->OnOutput(children_[child], bytes); }
   void OnEnd(int child, const ExitStatus& status) override { End(children_[child], status); }
   void OnSignal(int signal) override { listener_->OnSignal(signal); }

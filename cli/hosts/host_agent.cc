@@ -15,7 +15,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "cli/command/command.h"
 #include "cli/hosts/guarded_directory.h"
@@ -132,10 +131,13 @@ AgentReply::Ready HostAgent::SetUp(const AgentRequest::Setup& setup) {
 }
 
 void HostAgent::Start(const AgentRequest::Start& start) {
-  std::vector<std::string> argv = {start.server() ? server_binary_ : worker_binary_};
-  for (absl::string_view flag : start.flags()) {
-    const bool there = absl::ConsumePrefix(&flag, kRunThere);
-    argv.push_back(there ? absl::StrCat(directory_, flag) : std::string(flag));
+  const std::string& own = start.server() ? server_binary_ : worker_binary_;
+  std::vector<std::string> argv = {start.program().empty() ? own : start.program()};
+  for (const std::string& word : start.flags()) {
+    const size_t there = word.find(kRunThere);
+    const bool replaces = there == 0 || (there != std::string::npos && word[there - 1] == '=');
+    argv.push_back(
+        replaces ? absl::StrCat(word.substr(0, there), directory_, word.substr(there + sizeof(kRunThere) - 1)) : word);
   }
   // The launch has created these in its own run directory.
   std::error_code error;

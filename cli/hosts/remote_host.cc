@@ -88,23 +88,39 @@ void RemoteHost::SendFile(const std::string& name, const std::string& content) {
   } while (!rest.empty());
 }
 
-std::string RemoteHost::OnHost(const std::string& flag) const {
-  absl::string_view rest = flag;
-  if (!absl::ConsumePrefix(&rest, options_.run_dir) || !(rest.empty() || rest[0] == '/')) return flag;
+std::string RemoteHost::OnHost(const std::string& word) const {
+  // A flag, or a variable and its value.
+  const size_t equals = absl::StartsWith(word, "/") ? std::string::npos : word.find('=');
+  const std::string name = equals == std::string::npos ? "" : word.substr(0, equals + 1);
+  absl::string_view rest = absl::string_view(word).substr(name.size());
+  if (!absl::ConsumePrefix(&rest, options_.run_dir) || !(rest.empty() || rest[0] == '/')) return word;
   // Durable state outlives the connection.
-  if (absl::StartsWith(rest, "/state/") || absl::StartsWith(rest, "/checkpoints")) return flag;
-  return absl::StrCat(kRunThere, rest);
+  if (absl::StartsWith(rest, "/state/") || absl::StartsWith(rest, "/checkpoints")) return word;
+  return absl::StrCat(name, kRunThere, rest);
 }
 
-void RemoteHost::Start(int process, bool server, const std::vector<std::string>& flags) {
-  running_.insert(process);
+void RemoteHost::StartOwn(int process, bool server, const std::vector<std::string>& flags) {
+  AgentRequest::Start start;
+  start.set_process(process);
+  start.set_server(server);
+  Start(std::move(start), flags);
+}
+
+void RemoteHost::Start(int process, const std::string& program, const std::vector<std::string>& words) {
+  AgentRequest::Start start;
+  start.set_process(process);
+  start.set_program(program);
+  Start(std::move(start), words);
+}
+
+void RemoteHost::Start(AgentRequest::Start start, const std::vector<std::string>& words) {
+  running_.insert(start.process());
   if (state_ == State::kLost) Connect();
   // If the connection failed at once, the next poll ends the process as lost.
   if (state_ == State::kLost) return;
+  for (const std::string& word : words) start.add_flags(OnHost(word));
   AgentRequest request;
-  request.mutable_start()->set_process(process);
-  request.mutable_start()->set_server(server);
-  for (const std::string& flag : flags) request.mutable_start()->add_flags(OnHost(flag));
+  *request.mutable_start() = std::move(start);
   channel_->Send(request);
 }
 

@@ -55,9 +55,11 @@ class RemoteHost : public PollSource {
 
   // Starts the remote shell; returns at once.
   void Connect();
-  // Connects first if the host was lost. In a flag, the run directory of the launch becomes that of the host, except
-  // for durable state, which is under the launch's path.
-  void Start(int process, bool server, const std::vector<std::string>& flags);
+  // Starts the server or worker of that host, or a program. Connects first if the host was lost. In a flag, and in the
+  // value of a word NAME=VALUE, the run directory of the launch becomes that of the host, except for durable state,
+  // which is under the launch's path.
+  void StartOwn(int process, bool server, const std::vector<std::string>& flags);
+  void Start(int process, const std::string& program, const std::vector<std::string>& words);
   void Signal(int process, int signal);
   // Returns the id that the process has or had on its host; 0 until it has started.
   uint64_t id(int process) const;
@@ -81,7 +83,8 @@ class RemoteHost : public PollSource {
   std::string ShellError() const;
   // The next poll ends the host's processes.
   void Lose(absl::Status error);
-  std::string OnHost(const std::string& flag) const;
+  void Start(internal::v1::AgentRequest::Start start, const std::vector<std::string>& words);
+  std::string OnHost(const std::string& word) const;
   // Sends those files that have changed since the last time.
   void SendFiles(const std::vector<std::string>& names);
   void SendFile(const std::string& name, const std::string& content);

@@ -71,7 +71,9 @@ class RemoteHostTest : public ::testing::Test, protected ProcessListener {
     fleet_ = Fleet::Create(this, {options_}).value();
     return fleet_->Connect([] { return false; });
   }
-  int Shell(const std::string& script) { return fleet_->Start(0, true, "", {"-c", script, options_.run_dir}).value(); }
+  int Shell(const std::string& script) {
+    return fleet_->StartOwn(0, true, "", {"-c", script, options_.run_dir}).value();
+  }
 
   // Polls until `done` or for 20 seconds.
   void PollUntil(const std::function<bool()>& done) {

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "cli/command/command.h"
 #include "cli/launch/placement.h"
+#include "cli/launch/program_words.h"
 #include "cli/launch/run_end.h"
 #include "common/job/job_config.h"
 #include "common/storage/checkpoint_folder.h"
@@ -23,6 +24,8 @@ namespace {
 
 constexpr absl::Duration kProgressInterval = absl::Milliseconds(500);
 constexpr absl::Duration kProgressTimeout = absl::Milliseconds(300);
+// The same at the end, when nothing else waits.
+constexpr absl::Duration kLastProgressTimeout = absl::Seconds(2);
 // Pause between attempts to report the end of a process to the coordinator.
 constexpr absl::Duration kReportPause = absl::Milliseconds(100);
 // Timeout for the child that the coordinator blames to exit by itself.
@@ -296,8 +299,10 @@ absl::Status JobLaunch::StartAll(bool again) {
   }
   for (int rank = 0; rank < plan_.workers; ++rank) {
     Child worker{.rank = rank, .host = HostOfWorker(plan_, rank)};
-    worker.flags = WorkerFlags(plan_, rank, fleet_->cores(worker.host), coordinator_);
-    if (again && rank == 0) worker.flags.push_back("--continue_run");
+    const bool program = !plan_.program.empty();
+    worker.flags = program ? ProgramWords(plan_, rank, fleet_->cores(worker.host), coordinator_)
+                           : WorkerFlags(plan_, rank, fleet_->cores(worker.host), coordinator_);
+    if (again && rank == 0 && !program) worker.flags.push_back("--continue_run");
     if (absl::Status status = StartChild(std::move(worker), again); !status.ok()) return status;
   }
   return absl::OkStatus();
@@ -311,8 +316,10 @@ absl::Status JobLaunch::StartServer(int rank, bool standby, const std::string& r
   const std::string control_file = ControlFile(child);
   unlink(address_file.c_str());
   unlink(control_file.c_str());
-  child.flags = AddressFlags(plan_, host);
+  const std::vector<std::string> address_flags = AddressFlags(plan_, host);
   std::vector<std::string>& flags = child.flags;
+  flags = {"--rank", absl::StrCat(rank)};
+  flags.insert(flags.end(), address_flags.begin(), address_flags.end());
   flags.insert(flags.end(), {"--servers", absl::StrCat(plan_.servers), "--workers", absl::StrCat(plan_.workers)});
   flags.insert(flags.end(), plan_.server_security.begin(), plan_.server_security.end());
   if (!coordinates) flags.insert(flags.end(), {"--coordinator", coordinator_});
@@ -327,7 +334,7 @@ absl::Status JobLaunch::StartServer(int rank, bool standby, const std::string& r
       flags.insert(flags.end(), {"--checkpoint_dir", absl::StrCat(plan_.run_dir, "/checkpoints")});
   }
   if (!resume.empty()) flags.insert(flags.end(), {"--resume", resume});
-  flags.insert(flags.end(), {"--control_listen", flags[1], "--control_address_file", control_file});
+  flags.insert(flags.end(), {"--control_listen", address_flags[1], "--control_address_file", control_file});
   if (absl::Status status = StartChild(std::move(child), again); !status.ok()) return status;
   if (!coordinates) return absl::OkStatus();
   absl::StatusOr<std::string> address = WaitForAddress(address_file);
@@ -340,14 +347,15 @@ absl::Status JobLaunch::StartServer(int rank, bool standby, const std::string& r
 }
 
 absl::Status JobLaunch::StartChild(Child child, bool again) {
-  std::vector<std::string> flags = {"--rank", absl::StrCat(child.rank)};
-  flags.insert(flags.end(), child.flags.begin(), child.flags.end());
   const std::string log = absl::StrCat(plan_.run_dir, "/logs/", child.Name("-"), ".log");
   const std::string on = HasOtherHosts(plan_) ? absl::StrCat(" on ", plan_.hosts[child.host].address) : "";
   absl::Status status = logs_->AddSource(child.Name(" ") + on, log, again);
   if (!status.ok()) return status;
+  const bool program = !child.server && !plan_.program.empty();
   absl::StatusOr<int> started =
-      fleet_->Start(child.host, child.server, child.server ? plan_.server_binary : plan_.worker_binary, flags);
+      program ? fleet_->Start(child.host, kEnvironmentProgram, child.flags)
+              : fleet_->StartOwn(child.host, child.server, child.server ? plan_.server_binary : plan_.worker_binary,
+                                 child.flags);
   if (!started.ok()) return started.status();
   children_.push_back(std::move(child));
   return absl::OkStatus();
@@ -373,6 +381,7 @@ absl::Time JobLaunch::PollProgress(ProgressSource& source) {
   if (!progress.ok()) return absl::Now() + (unreported_.empty() ? kProgressInterval : kReportPause);
   ReportEnds(*progress, source);
   NotePairs(*progress);
+  if (hooks_.progress != nullptr) hooks_.progress(*progress);
   display_->Update(progress->progress());
   const v1::JobState state = progress->progress().state();
   // What is left then, evaluating and saving, may take longer than the interval, and would never be done.
@@ -463,7 +472,14 @@ void JobLaunch::StopAll() {
   }
   // Workers need the servers until they have saved.
   Stop(false, true, kSave);
+  ReportWorkersEnded();
   Stop(true, false, kStop);
+}
+
+void JobLaunch::ReportWorkersEnded() {
+  if (hooks_.workers_ended == nullptr || coordinator_.empty() || signals_ > 1) return;
+  const auto progress = connect_(coordinator_)->GetProgress(kLastProgressTimeout);
+  if (progress.ok()) hooks_.workers_ended(*progress);
 }
 
 bool JobLaunch::AnyRunning(bool servers, bool workers) const {

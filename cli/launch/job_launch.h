@@ -12,17 +12,19 @@
 #include "absl/time/time.h"
 #include "ballast/v1/tensor.pb.h"
 #include "cli/command/server_connection.h"
+#include "cli/display/log_merger.h"
+#include "cli/display/progress_display.h"
 #include "cli/hosts/fleet.h"
 #include "cli/launch/chaos.h"
 #include "cli/launch/culprit_finder.h"
-#include "cli/launch/log_merger.h"
-#include "cli/launch/progress_display.h"
 #include "cli/launch/restart_policy.h"
 
 namespace ballast {
 
 // The processes of a job and their settings. Size: one field for each flag of `ballast launch`.
 struct LaunchPlan {
+  // Name of the job.
+  std::string job;
   // The resolved job, which each worker reads.
   std::string job_file;
   int servers = 1;
@@ -56,12 +58,25 @@ struct LaunchPlan {
   RemoteShell shell;
   // Files that the workers read, with absolute paths.
   std::vector<std::string> inputs;
+  // A user's program and its arguments, which each worker runs instead of `worker_binary`; empty: none. Its directory,
+  // an absolute path, and variables of its environment, NAME=VALUE, in addition to those of its rank.
+  std::vector<std::string> program;
+  std::string program_directory;
+  std::vector<std::string> program_variables;
 };
 
 std::string WorkerTracePath(const std::string& run_dir, int rank);
 
 // Returns the file to which server 0 of a launch writes the address of its control port.
 std::string CoordinatorAddressPath(const std::string& run_dir);
+
+// Called by JobLaunch; none may be set.
+struct LaunchHooks {
+  // With each poll of the job's progress.
+  std::function<void(const v1::GetProgressResponse&)> progress;
+  // Once all workers have ended without a failure, while the servers still run.
+  std::function<void(const v1::GetProgressResponse&)> workers_ended;
+};
 
 struct LaunchResult {
   int exit_status = 0;
@@ -87,11 +102,12 @@ class JobLaunch : private ProcessListener {
   static constexpr absl::Duration kStop = absl::Seconds(5);
   static constexpr absl::Duration kSave = absl::Seconds(20);
 
-  JobLaunch(LaunchPlan plan, LogMerger* logs, ProgressDisplay* display, Connect connect)
+  JobLaunch(LaunchPlan plan, LogMerger* logs, ProgressDisplay* display, Connect connect, LaunchHooks hooks = {})
       : plan_(std::move(plan)),
         logs_(logs),
         display_(display),
         connect_(std::move(connect)),
+        hooks_(std::move(hooks)),
         policy_(plan_.durability, plan_.max_restarts) {}
 
   // Blocks until every process has ended. Call at most once.
@@ -175,6 +191,8 @@ class JobLaunch : private ProcessListener {
   // Sends SIGTERM to these children, and SIGKILL to those that still run after `timeout`.
   void Stop(bool servers, bool workers, absl::Duration timeout);
   void StopAll();
+  // Tells the hook that the workers have ended.
+  void ReportWorkersEnded();
   bool AnyRunning(bool servers, bool workers) const;
   bool failed() const { return culprit_.failed(); }
   // Prints the last lines of the culprit.
@@ -184,6 +202,7 @@ class JobLaunch : private ProcessListener {
   LogMerger* const logs_;
   ProgressDisplay* const display_;
   const Connect connect_;
+  const LaunchHooks hooks_;
   RestartPolicy policy_;
   CulpritFinder culprit_;
   std::unique_ptr<Fleet> fleet_;

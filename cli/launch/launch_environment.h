@@ -19,8 +19,8 @@ struct EnvironmentFlags {
 
 // Takes the variables of Ballast out of this process's environment, so that servers and workers get only the flags that
 // launch gives them. A variable of one of `flags` sets that flag, unless `words`, the command line, has the flag; the
-// others are ignored. Those that are no flags (BALLAST_SERVER_BINARY, BALLAST_WORKER_BINARY, and the settings of the
-// emulated GPU of tests) stay. Call before other threads start.
+// others are ignored. Those that are no flags (the paths of Ballast's own files, and the settings of the emulated GPU
+// of tests) stay. Call before other threads start.
 EnvironmentFlags TakeEnvironmentFlags(absl::Span<const FlagSpec> flags, absl::Span<const std::string> words);
 
 }  // namespace ballast

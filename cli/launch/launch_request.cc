@@ -53,6 +53,8 @@ absl::Status SuggestField(const absl::Status& error, absl::Span<const std::strin
       absl::StrCat("unknown flag --", name, "; did you mean \"--set ", field.path, "=VALUE\"?"));
 }
 
+}  // namespace
+
 absl::StatusOr<JobOverrides> ReadOverrides(const Arguments& arguments) {
   JobOverrides overrides;
   if (arguments.Has("staleness") && arguments.Has("steps-ahead")) {
@@ -68,6 +70,8 @@ absl::StatusOr<JobOverrides> ReadOverrides(const Arguments& arguments) {
   }
   return overrides;
 }
+
+namespace {
 
 absl::Status ReadTrace(const Arguments& arguments, LaunchRequest& request) {
   if (!arguments.Has("trace")) {
@@ -168,6 +172,8 @@ absl::StatusOr<std::optional<FoundCheckpoint>> FindCheckpoint(const std::string&
   return FoundCheckpoint{*std::move(path), *std::move(manifest)};
 }
 
+}  // namespace
+
 absl::Status ReadResume(const Arguments& arguments, LaunchRequest& request) {
   request.resume = arguments.Has("resume");
   if (!request.resume) return absl::OkStatus();
@@ -181,8 +187,6 @@ absl::Status ReadResume(const Arguments& arguments, LaunchRequest& request) {
   request.all_epochs_done = done >= request.job.training().epochs();
   return absl::OkStatus();
 }
-
-}  // namespace
 
 const std::vector<FlagSpec>& LaunchFlags() {
   static const auto* flags = new std::vector<FlagSpec>{
@@ -233,6 +237,48 @@ absl::StatusOr<Arguments> ParseLaunch(absl::Span<const std::string> words) {
   return arguments;
 }
 
+absl::Status ReadProcesses(const Arguments& arguments, LaunchPlan& plan) {
+  auto servers = arguments.GetInt("servers", 1, 1, kMaxProcesses);
+  if (!servers.ok()) return servers.status();
+  if (absl::Status status = ReadHosts(arguments, plan); !status.ok()) return status;
+  auto workers = arguments.GetInt("workers", plan.workers, 1, kMaxProcesses);
+  if (!workers.ok()) return workers.status();
+  if (arguments.Has("hosts") && *workers != plan.workers) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("flag --workers: got ", *workers, ", want ", plan.workers, " as in --hosts, or no --workers"));
+  }
+  // Every host shares out its own cores.
+  auto threads = arguments.GetInt("threads", HasOtherHosts(plan) ? 0 : CoresPerWorker(*workers), 1, kMaxThreads);
+  if (!threads.ok()) return threads.status();
+  auto gather = arguments.GetInt("gather-timeout", plan.gather_seconds, 1, kMaxGatherSeconds);
+  if (!gather.ok()) return gather.status();
+  plan.gather_seconds = *gather;
+  auto restarts = arguments.GetInt("max-restarts", plan.max_restarts, 0, kMaxRestarts);
+  if (!restarts.ok()) return restarts.status();
+  plan.max_restarts = *restarts;
+  if (arguments.Has("chaos")) {
+    absl::StatusOr<ChaosPlan> chaos = ParseChaos(arguments.Get("chaos", ""));
+    if (!chaos.ok()) return absl::InvalidArgumentError(absl::StrCat("flag --chaos: ", chaos.status().message()));
+    plan.chaos = *chaos;
+  }
+  plan.servers = *servers;
+  plan.workers = *workers;
+  plan.threads = *threads;
+  return absl::OkStatus();
+}
+
+absl::Status CheckChaos(const LaunchPlan& plan) {
+  const bool kills_servers = plan.chaos.value_or(ChaosPlan()).kill_server != absl::InfiniteDuration();
+  const bool returns = OutlivesAServer(plan.durability) || plan.durability.mode() == v1::Durability::CHECKPOINT;
+  if (kills_servers && !returns) {
+    return absl::InvalidArgumentError(absl::StrCat("flag --chaos: got kill-server with durability ",
+                                                   DurabilityName(plan.durability.mode()),
+                                                   ", want checkpoint, wal, wal_sync or standby: the job would not "
+                                                   "survive the loss of a server"));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<LaunchRequest> ReadLaunchRequest(const Arguments& arguments) {
   if (arguments.positional().size() != 1) {
     return absl::InvalidArgumentError(
@@ -249,59 +295,27 @@ absl::StatusOr<LaunchRequest> ReadLaunchRequest(const Arguments& arguments) {
   request.insecure = arguments.Has("insecure");
   request.json = arguments.Has("json");
   request.verbose = arguments.Has("verbose");
-  auto servers = arguments.GetInt("servers", 1, 1, kMaxProcesses);
-  if (!servers.ok()) return servers.status();
-  if (absl::Status status = ReadHosts(arguments, request.plan); !status.ok()) return status;
-  auto workers = arguments.GetInt("workers", request.plan.workers, 1, kMaxProcesses);
-  if (!workers.ok()) return workers.status();
-  if (arguments.Has("hosts") && *workers != request.plan.workers) {
-    return absl::InvalidArgumentError(absl::StrCat("flag --workers: got ", *workers, ", want ", request.plan.workers,
-                                                   " as in --hosts, or no --workers"));
-  }
+  if (absl::Status status = ReadProcesses(arguments, request.plan); !status.ok()) return status;
   const bool remote = HasOtherHosts(request.plan);
-  // Every host shares out its own cores.
-  auto threads = arguments.GetInt("threads", remote ? 0 : CoresPerWorker(*workers), 1, kMaxThreads);
-  if (!threads.ok()) return threads.status();
   auto overrides = ReadOverrides(arguments);
   if (!overrides.ok()) return overrides.status();
   request.source.overrides = *std::move(overrides);
   // Other hosts look for the data themselves.
   request.source.with_data = !remote;
   if (absl::Status status = ReadTrace(arguments, request); !status.ok()) return status;
-  auto gather = arguments.GetInt("gather-timeout", request.plan.gather_seconds, 1, kMaxGatherSeconds);
-  if (!gather.ok()) return gather.status();
-  request.plan.gather_seconds = *gather;
-  auto restarts = arguments.GetInt("max-restarts", request.plan.max_restarts, 0, kMaxRestarts);
-  if (!restarts.ok()) return restarts.status();
-  request.plan.max_restarts = *restarts;
-  if (arguments.Has("chaos")) {
-    absl::StatusOr<ChaosPlan> chaos = ParseChaos(arguments.Get("chaos", ""));
-    if (!chaos.ok()) return absl::InvalidArgumentError(absl::StrCat("flag --chaos: ", chaos.status().message()));
-    request.plan.chaos = *chaos;
-  }
   auto device = arguments.GetChoice("device", "auto", {"auto", "cpu", "cuda"});
   if (!device.ok()) return device.status();
-  request.plan.servers = *servers;
-  request.plan.workers = *workers;
-  request.plan.threads = *threads;
   request.plan.device = *device;
   if (absl::Status status = ReadGpus(arguments, request.plan); !status.ok()) return status;
-  absl::StatusOr<v1::Job> job = ResolveJob(request.source, *workers);
+  absl::StatusOr<v1::Job> job = ResolveJob(request.source, request.plan.workers);
   if (!job.ok()) return job.status();
   request.job = WithDefaults(*std::move(job));
   if (remote) {
     VisitPaths(request.job, [&](const std::string&, std::string& path) { request.plan.inputs.push_back(path); });
   }
+  request.plan.job = request.job.name();
   request.plan.durability = request.job.durability();
-  const bool kills_servers = request.plan.chaos.value_or(ChaosPlan()).kill_server != absl::InfiniteDuration();
-  const bool returns =
-      OutlivesAServer(request.plan.durability) || request.plan.durability.mode() == v1::Durability::CHECKPOINT;
-  if (kills_servers && !returns) {
-    return absl::InvalidArgumentError(absl::StrCat("flag --chaos: got kill-server with durability ",
-                                                   DurabilityName(request.plan.durability.mode()),
-                                                   ", want checkpoint, wal, wal_sync or standby: the job would not "
-                                                   "survive the loss of a server"));
-  }
+  if (absl::Status status = CheckChaos(request.plan); !status.ok()) return status;
   if (absl::Status status = ReadResume(arguments, request); !status.ok()) return status;
   return request;
 }

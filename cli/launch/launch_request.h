@@ -40,6 +40,14 @@ struct LaunchRequest {
 // Parses the words after "launch"; an unknown flag that resembles a field of the job is answered with --set.
 absl::StatusOr<Arguments> ParseLaunch(absl::Span<const std::string> words);
 
+// Parts of ReadLaunchRequest for other commands with the same flags. ReadProcesses: numbers of processes, their hosts,
+// threads, restarts and timeouts. ReadOverrides: the mode, the codecs, the precision and the durability. ReadResume:
+// needs the job. CheckChaos: the durability must outlive the kills.
+absl::Status ReadProcesses(const Arguments& arguments, LaunchPlan& plan);
+absl::StatusOr<JobOverrides> ReadOverrides(const Arguments& arguments);
+absl::Status ReadResume(const Arguments& arguments, LaunchRequest& request);
+absl::Status CheckChaos(const LaunchPlan& plan);
+
 // Resolves the job and checks all flags against it. Reads files, but writes none. Errors name the flag, or the file and
 // the line.
 absl::StatusOr<LaunchRequest> ReadLaunchRequest(const Arguments& arguments);

@@ -55,7 +55,8 @@ std::vector<RemoteHost::Options> PlanHosts(const LaunchPlan& plan) {
   for (int number = 0; number < static_cast<int>(plan.hosts.size()); ++number) {
     const JobHost& host = plan.hosts[number];
     RemoteHost::Options options{.host = host, .shell = plan.shell, .run_dir = plan.run_dir};
-    options.setup.set_workers(host.workers > 0);
+    // A user's program needs no worker of ours.
+    options.setup.set_workers(host.workers > 0 && plan.program.empty());
     options.setup.set_servers(HasServer(plan, number));
     options.setup.set_probe(folder.job());
     options.setup.set_probe_content(ReadFile(folder.job()).value_or(""));
@@ -63,11 +64,12 @@ std::vector<RemoteHost::Options> PlanHosts(const LaunchPlan& plan) {
       AddFiles(plan.run_dir, plan.server_security, options.files);
       if (!plan.resume.empty()) options.setup.add_inputs(plan.resume);
     }
-    if (options.setup.workers()) {
-      AddFiles(plan.run_dir, {plan.job_file}, options.files);
+    if (host.workers > 0) {
+      if (plan.program.empty()) AddFiles(plan.run_dir, {plan.job_file}, options.files);
       AddFiles(plan.run_dir, plan.worker_security, options.files);
       for (const std::string& input : plan.inputs) options.setup.add_inputs(input);
-      if (HostOfWorker(plan, 0) == number) AddFiles(plan.run_dir, {folder.metrics()}, options.results);
+      if (HostOfWorker(plan, 0) == number && plan.program.empty())
+        AddFiles(plan.run_dir, {folder.metrics()}, options.results);
     }
     all.push_back(std::move(options));
   }
@@ -83,8 +85,8 @@ std::vector<std::string> AddressFlags(const LaunchPlan& plan, int host) {
 std::vector<std::string> WorkerFlags(const LaunchPlan& plan, int rank, int cores, const std::string& coordinator) {
   const int there = plan.hosts.empty() ? plan.workers : plan.hosts[HostOfWorker(plan, rank)].workers;
   const int threads = plan.threads > 0 ? plan.threads : std::max(1, cores / there);
-  std::vector<std::string> flags = {"--job",    plan.job_file, "--coordinator", coordinator,
-                                    "--device", plan.device,   "--threads",     absl::StrCat(threads)};
+  std::vector<std::string> flags = {"--rank",    absl::StrCat(rank), "--job",     plan.job_file, "--coordinator",
+                                    coordinator, "--device",         plan.device, "--threads",   absl::StrCat(threads)};
   flags.insert(flags.end(), {"--gather_timeout", absl::StrCat(plan.gather_seconds)});
   if (!plan.gpus.empty()) flags.insert(flags.end(), {"--gpus", plan.gpus});
   flags.insert(flags.end(), plan.worker_security.begin(), plan.worker_security.end());

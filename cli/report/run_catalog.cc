@@ -159,8 +159,12 @@ absl::StatusOr<RunInfo> ReadRun(const std::string& directory) {
     run.summary = SummarizeMetrics(metrics.value_or(Metrics()));
   }
   SetState(launch.ok() ? std::optional(*launch) : std::nullopt, summary.ok(), run);
-  // A job of another release is no fault of the run.
-  if (absl::StatusOr<v1::Job> job = LoadJob(folder.job()); job.ok()) run.job = *std::move(job);
+  // A job of another release is no fault of the run. That of a program has no model.
+  if (auto job = LoadJob(folder.job()); job.ok()) {
+    run.job = *std::move(job);
+  } else if (const auto text = JobText::ReadFile(folder.job()); text.ok() && !(*text)->job().has_model()) {
+    run.job = (*text)->job();
+  }
   run.mode = run.job.has_value() ? DescribeMode(*run.job) : run.summary.mode;
   if (run.summary.job.empty()) {
     run.summary.job = run.job.has_value() ? run.job->name() : std::filesystem::path(folder.path()).filename().string();
@@ -206,7 +210,7 @@ std::string ErrorText(const RunInfo& run) {
 
 std::string EpochsText(const RunInfo& run) {
   // A stream has no last epoch, whatever limit its job states.
-  const bool known = run.job.has_value() && !run.job->data().has_stream();
+  const bool known = run.job.has_value() && !run.job->data().has_stream() && run.job->training().epochs() > 0;
   return absl::StrCat(run.summary.epochs, known ? absl::StrCat("/", run.job->training().epochs()) : "");
 }
 

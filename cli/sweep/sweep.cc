@@ -11,7 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
-#include "cli/launch/progress_display.h"
+#include "cli/display/progress_display.h"
 #include "common/text/number_text.h"
 
 namespace ballast {

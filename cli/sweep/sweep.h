@@ -10,8 +10,8 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "cli/display/log_merger.h"
 #include "cli/hosts/supervisor.h"
-#include "cli/launch/log_merger.h"
 #include "cli/report/run_catalog.h"
 
 namespace ballast {

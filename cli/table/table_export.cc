@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "cli/launch/progress_display.h"
+#include "cli/display/progress_display.h"
 #include "cli/table/table_command.h"
 #include "client/watch/row_watcher.h"
 #include "client/watch/table_files.h"

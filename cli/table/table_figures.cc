@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
-#include "cli/launch/progress_display.h"
+#include "cli/display/progress_display.h"
 #include "cli/table/table_command.h"
 #include "client/client.h"
 #include "client/rows/row_report.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/launch/log_merger.h"
+#include "cli/display/log_merger.h"
 
 #include <algorithm>
 #include <cerrno>

@@ -29,7 +29,7 @@ class ProgressDisplay {
     std::function<int()> width = [] { return 80; };
     // Interval between plain lines.
     absl::Duration interval = absl::Seconds(3);
-    // Epochs of the job.
+    // Epochs of the job; 0: its progress tells.
     int64_t epochs = 0;
     // The job has a stream of data, whose end nobody knows.
     bool endless = false;
@@ -61,6 +61,10 @@ class ProgressDisplay {
   // The text shown in place.
   std::string text_;
   double share_ = 0;
+  // From the progress.
+  int64_t epochs_ = 0;
+  // The last epoch whose line was printed.
+  int64_t last_epoch_ = 0;
   std::optional<absl::Time> last_line_;
   MetricsTail metrics_;
   // Evaluations of epochs whose line is still to come.

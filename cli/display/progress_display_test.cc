@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/launch/progress_display.h"
+#include "cli/display/progress_display.h"
 
 #include <cmath>
 #include <filesystem>
@@ -93,6 +93,28 @@ TEST_F(ProgressDisplayTest, PrintsEachEpochWithItsEvaluation) {
             "epoch 1/12 done  train loss 0.5  test loss 0.3712  test accuracy 0.8713  21,400 samples/s\n"
             "epoch 2/12 done  train loss 0.25  21,000 samples/s\n"
             "epoch 3/12 done  train loss 0.125  test loss 0.25  20,000 samples/s\n");
+}
+
+TEST_F(ProgressDisplayTest, PrintsTheEvaluationOfAnEpochThatIsOverByItself) {
+  const std::string path = testing::TempDir() + "/late.jsonl";
+  std::filesystem::remove(path);
+  ProgressDisplay display({.metrics = path}, &out_, &clock_);
+  MetricsWriter writer = MetricsWriter::Open(path).value();
+  ASSERT_TRUE(writer.Write(EpochMetrics{.epoch = 1, .train_loss = 0.5, .samples_per_second = 1000}).ok());
+  display.Update(Halfway());
+  out_.str("");
+  ASSERT_TRUE(writer.Write(TestMetrics{.epoch = 1, .loss = 0.5, .accuracy = 0.75}).ok());
+  display.Finish();
+  EXPECT_EQ(out_.str(), "epoch 1  test loss 0.5  test accuracy 0.7500\n");
+}
+
+TEST_F(ProgressDisplayTest, AProgramsDataHasNoEndUnlessItSaysSo) {
+  ProgressDisplay display({}, &out_, &clock_);
+  v1::JobProgress progress = Halfway();
+  progress.set_epochs(0);
+  progress.set_total_examples(0);
+  display.Update(progress);
+  EXPECT_EQ(out_.str(), "epoch 1  120,000 examples  last 1,280 examples: loss 0.4121, 21,400/s\n");
 }
 
 TEST_F(ProgressDisplayTest, AnEpochOfAClickModelHasItsAuc) {

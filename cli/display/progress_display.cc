@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/launch/progress_display.h"
+#include "cli/display/progress_display.h"
 
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -27,6 +27,13 @@ std::string Bar(double share, int columns, bool rich) {
   return absl::StrCat(bar, rich ? "\x1b[0m" : "]");
 }
 
+std::string TestText(const TestMetrics& test) {
+  std::string text = absl::StrFormat("  test loss %.4g", test.loss);
+  if (test.accuracy.has_value()) absl::StrAppendFormat(&text, "  test accuracy %.4f", *test.accuracy);
+  if (test.auc.has_value()) absl::StrAppendFormat(&text, "  test AUC %.4f", *test.auc);
+  return text;
+}
+
 }  // namespace
 
 ProgressDisplay::ProgressDisplay(Options options, std::ostream* out, const Clock* clock)
@@ -34,6 +41,7 @@ ProgressDisplay::ProgressDisplay(Options options, std::ostream* out, const Clock
 
 void ProgressDisplay::Update(const v1::JobProgress& progress) {
   if (finished_) return;
+  epochs_ = progress.epochs();
   PrintNotices(progress);
   PrintEpochs();
   // Examples lost with a worker are trained on, and counted, again.
@@ -77,17 +85,21 @@ void ProgressDisplay::PrintNotices(const v1::JobProgress& progress) {
 void ProgressDisplay::PrintEpochs() {
   if (options_.metrics.empty()) return;
   const Metrics lines = metrics_.Next();
-  // A test line precedes the line of its epoch.
-  for (const TestMetrics& test : lines.test) evaluations_[test.epoch] = test;
+  const int64_t epochs = options_.epochs > 0 ? options_.epochs : epochs_;
+  // A test line precedes the line of its epoch, unless a program has evaluated later.
+  for (const TestMetrics& test : lines.test) {
+    if (test.epoch > last_epoch_) {
+      evaluations_[test.epoch] = test;
+    } else {
+      PrintLine(absl::StrCat("epoch ", test.epoch, TestText(test)));
+    }
+  }
   for (const EpochMetrics& epoch : lines.epochs) {
-    const std::string total = options_.endless ? "" : absl::StrCat("/", std::max(options_.epochs, epoch.epoch));
+    last_epoch_ = epoch.epoch;
+    const std::string total = options_.endless ? "" : absl::StrCat("/", std::max(epochs, epoch.epoch));
     std::string line = absl::StrFormat("epoch %d%s done  train loss %.4g", epoch.epoch, total, epoch.train_loss);
     if (const auto test = evaluations_.find(epoch.epoch); test != evaluations_.end()) {
-      absl::StrAppendFormat(&line, "  test loss %.4g", test->second.loss);
-      if (test->second.accuracy.has_value()) {
-        absl::StrAppendFormat(&line, "  test accuracy %.4f", *test->second.accuracy);
-      }
-      if (test->second.auc.has_value()) absl::StrAppendFormat(&line, "  test AUC %.4f", *test->second.auc);
+      absl::StrAppend(&line, TestText(test->second));
       evaluations_.erase(test);
     }
     PrintLine(absl::StrCat(line, "  ", FormatCount(epoch.samples_per_second), " samples/s"));
@@ -99,11 +111,13 @@ std::string ProgressDisplay::Describe(const v1::JobProgress& progress) const {
     return "starting";
   }
   const uint32_t epoch = std::min(progress.epoch() + 1, std::max(progress.epochs(), 1u));
-  std::string text = options_.endless
+  // A program may have data of its own, of which nobody knows the end.
+  const bool endless = options_.endless || (progress.epochs() == 0 && progress.total_examples() == 0);
+  std::string text = endless
                          ? absl::StrFormat("epoch %d  %s examples", epoch, FormatCount(progress.examples()))
                          : absl::StrFormat("%.0f%%  epoch %d/%d", std::floor(100 * share_), epoch, progress.epochs());
   if (progress.line().examples() == 0) return text;
-  if (!options_.endless) {
+  if (!endless) {
     const double left = (1 - share_) * static_cast<double>(progress.total_examples());
     absl::StrAppend(&text, "  eta ", FormatClock(absl::Seconds(left / progress.samples_per_second())));
   }
