@@ -188,6 +188,37 @@ TEST_F(SeveralHostsTest, TrainToTheSameBitsAsOneHost) {
   }
 }
 
+// `ballast run`: the program's variables, certificates and tokens are there on each host, and its job trains.
+TEST_F(SeveralHostsTest, RunAUsersProgram) {
+  if (std::system("/usr/bin/python3 -c 'import numpy' 2> /dev/null") != 0) GTEST_SKIP() << "Python has no NumPy";
+  Write("script.py", R"(
+import os
+import numpy as np, ballast
+with ballast.connect(examples=400, batch_size=10, epochs=2) as ps:
+    w = np.zeros(3, np.float32)
+    ps.declare({"w": w}, ballast.SGD(0.5))
+    ps.pull({"w": w})
+    for batch in ps.leases():
+        ps.push_pull({"w": np.ones(3, np.float32)}, into={"w": w}, examples=len(batch)).result(60)
+        ps.log(1.0)
+print("rank", os.environ["RANK"], "local", os.environ["LOCAL_RANK"], "in", os.getcwd(), *[
+    int("/ballast-" in os.environ["BALLAST_" + name]) for name in ("TLS_CA", "TLS_KEY", "TOKEN_FILE")])
+)");
+  ChildProcess run({"/bin/sh", "-c", "cd \"$1\" && shift && exec \"$@\" > out", "sh", Path(""), Binary("cli/ballast"),
+                    "run", "--run-dir", Path("run"), "--servers", "2", "--hosts", "10.78.0.2,10.78.0.3:2", "--rsh",
+                    directory_ + "/rsh.py", "--json", "--", "/usr/bin/python3", "script.py"});
+  const Summary summary = Finish(run);
+  EXPECT_EQ(summary.workers, 3);
+  EXPECT_EQ(summary.examples, 800);
+  EXPECT_EQ(summary.epochs, 2);
+  const std::string folder = std::filesystem::canonical(Path("")).string();
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_EQ(Read(absl::StrCat("run/logs/worker-", rank, ".log")),
+              absl::StrCat("rank ", rank, " local ", rank == 2 ? 1 : 0, " in ", folder, " 1 1 1\n"));
+  }
+  EXPECT_THAT(Read("run/job.textproto"), HasSubstr("epochs: 2")) << "worker 0 has written it on its host";
+}
+
 TEST_F(SeveralHostsTest, CtrlCSavesAndLeavesNothingBehind) {
   WriteEndlessJob();
   ChildProcess launch = LaunchOn("10.78.0.2,10.78.0.3", {"--servers", "2", "--verbose"});
