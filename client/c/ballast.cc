@@ -114,10 +114,11 @@ ballast_result ToResult(const ballast::RowsResult& result) {
           result.created, result.bytes_sent, result.bytes_received, 0};
 }
 
-// Registers the operation, and starts it with `call`, which returns its future. `pushes`: it sends gradients.
+// Registers the operation, and starts it with `call`, which returns its future. `pushes`: it sends gradients. `owned`:
+// its caller alone waits for it.
 template <typename Call>
-uint64_t Begin(ballast_worker* worker, std::string what, bool pushes, Call call) {
-  const uint64_t operation = worker->queue.Begin(std::move(what));
+uint64_t Begin(ballast_worker* worker, std::string what, bool pushes, Call call, bool owned = false) {
+  const uint64_t operation = worker->queue.Begin(std::move(what), owned);
   // The worker's destructor ends its calls, so it outlives them.
   call().OnReady([worker, operation, pushes](const auto& outcome) {
     if (!outcome.ok()) return worker->queue.End(operation, worker->worker->Explain(outcome.status()));
@@ -168,6 +169,15 @@ absl::Status Declare(const char* kind, const char* const* texts, size_t count, u
   if (!assigned.ok()) return assigned.status();
   std::copy(assigned->begin(), assigned->end(), ids);
   return absl::OkStatus();
+}
+
+uint64_t BeginPushPull(ballast_worker* worker, const ballast_step& step, const ballast_tensor* gradients,
+                       const ballast_tensor* values, size_t count, bool owned) {
+  const auto call = [&] {
+    return worker->worker->client().PushPull(step.step, step.examples, ToGradients(gradients, count, step.examples),
+                                             ToValues(values, count), PositionOf(step));
+  };
+  return Begin(worker, Describe("push-pull", count, "tensor", step.step), true, call, owned);
 }
 
 absl::StatusOr<ProgramWorker::Options> ToOptions(const ballast_options& given) {
@@ -284,10 +294,12 @@ uint64_t ballast_pull(ballast_worker* worker, uint64_t step, const ballast_tenso
 
 uint64_t ballast_push_pull(ballast_worker* worker, const ballast_step* step, const ballast_tensor* gradients,
                            const ballast_tensor* values, size_t count) {
-  return Begin(worker, Describe("push-pull", count, "tensor", step->step), true, [&] {
-    return worker->worker->client().PushPull(step->step, step->examples, ToGradients(gradients, count, step->examples),
-                                             ToValues(values, count), PositionOf(*step));
-  });
+  return BeginPushPull(worker, *step, gradients, values, count, false);
+}
+
+uint64_t ballast_push_pull_owned(ballast_worker* worker, const ballast_step* step, const ballast_tensor* gradients,
+                                 const ballast_tensor* values, size_t count) {
+  return BeginPushPull(worker, *step, gradients, values, count, true);
 }
 
 uint64_t ballast_pull_rows(ballast_worker* worker, uint64_t step, const ballast_rows* tables, size_t count) {

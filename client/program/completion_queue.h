@@ -31,10 +31,11 @@ class CompletionQueue {
     absl::StatusOr<Result> result = absl::UnknownError("no operation completed");
   };
 
-  // Begins an operation and returns its number, from 1. Errors name it `what`: "pull of 3 tensors".
-  uint64_t Begin(std::string what) {
+  // Begins an operation and returns its number, from 1. Errors name it `what`: "pull of 3 tensors". WaitAny passes over
+  // one whose owner takes the result by its number.
+  uint64_t Begin(std::string what, bool owned = false) {
     absl::MutexLock lock(&mutex_);
-    operations_.try_emplace(++last_, Operation{std::move(what), std::nullopt});
+    operations_.try_emplace(++last_, Operation{std::move(what), owned, std::nullopt});
     ++in_flight_;
     return last_;
   }
@@ -42,8 +43,9 @@ class CompletionQueue {
   // Ends an operation that was begun and has not ended.
   void End(uint64_t operation, absl::StatusOr<Result> result) {
     absl::MutexLock lock(&mutex_);
-    operations_.find(operation)->second.result.emplace(std::move(result));
-    ended_.push_back(operation);
+    Operation& ended = operations_.find(operation)->second;
+    ended.result.emplace(std::move(result));
+    if (!ended.owned) ended_.push_back(operation);
     --in_flight_;
   }
 
@@ -66,7 +68,7 @@ class CompletionQueue {
                         absl::DeadlineExceededError(absl::StrCat("timed out after ", absl::FormatDuration(timeout),
                                                                  " waiting for the ", found->second.what)));
     }
-    ended_.erase(absl::c_find(ended_, operation));
+    if (!found->second.owned) ended_.erase(absl::c_find(ended_, operation));
     return TakeLocked(operation);
   }
 
@@ -101,6 +103,7 @@ class CompletionQueue {
  private:
   struct Operation {
     std::string what;
+    bool owned = false;
     std::optional<absl::StatusOr<Result>> result;
   };
 
@@ -118,7 +121,7 @@ class CompletionQueue {
   uint64_t in_flight_ ABSL_GUARDED_BY(mutex_) = 0;
   // Operations whose result was not taken.
   absl::flat_hash_map<uint64_t, Operation> operations_ ABSL_GUARDED_BY(mutex_);
-  // Those that have ended, in that order.
+  // Those that have ended and are for WaitAny, in that order.
   std::deque<uint64_t> ended_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -48,6 +48,16 @@ TEST(CompletionQueueTest, WaitAnyTakesResultsInTheOrderInWhichOperationsEnd) {
   EXPECT_EQ(queue.WaitAny(absl::ZeroDuration()).operation, 0);
 }
 
+TEST(CompletionQueueTest, WaitAnyPassesOverAnOwnedOperation) {
+  CompletionQueue<int> queue;
+  const uint64_t owned = queue.Begin("a", true), other = queue.Begin("b");
+  queue.End(owned, 1);
+  queue.End(other, 2);
+  EXPECT_EQ(queue.WaitAny(absl::ZeroDuration()).operation, other);
+  EXPECT_EQ(queue.WaitAny(absl::ZeroDuration()).operation, 0);
+  EXPECT_EQ(queue.Wait(owned, absl::ZeroDuration()).value_or(0), 1);
+}
+
 TEST(CompletionQueueTest, EachOfTwoThreadsThatWaitForAnyGetsOtherResults) {
   CompletionQueue<int> queue;
   std::set<uint64_t> taken[2];
