@@ -11,9 +11,10 @@ import sys
 import threading
 import time
 import weakref
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple, Union
 
 from . import _arrays, _library
+from ._exchange import Exchange
 from ._futures import Completer, Future
 from ._leases import Batches
 from ._log import Log
@@ -71,6 +72,8 @@ class Connection:
         self._worker: Optional[ctypes.c_void_p] = worker
         self._process = os.getpid()
         self._completer = Completer(worker)
+        # Those that are in flight.
+        self._exchanges: Set[Exchange] = set()
         self._tensors: Dict[str, _Tensor] = {}
         self._tables: Dict[str, Table] = {}
         self._row_steps = self._first_step
@@ -190,6 +193,8 @@ class Connection:
 
     def wait(self, timeout: Optional[float] = None) -> None:
         """Waits for all operations that have begun; raises the first one's exception."""
+        for exchange in list(self._exchanges):
+            exchange.finish()
         began = time.monotonic()
         self._completer.wait(timeout or _PATIENCE)
         self._waited += time.monotonic() - began
@@ -280,6 +285,9 @@ class Connection:
     def skip_step(self) -> None:
         """Ends a step at all tensors and tables without contributing, and pulls into the arrays of the last pull."""
         worker = self._use()
+        # Two operations must not write to the same memory.
+        for exchange in list(self._exchanges):
+            exchange.finish()
         pulled = [tensor for tensor in self._tensors.values() if tensor.into is not None]
         groups: Dict[int, List[_Tensor]] = {}
         for tensor in pulled:
@@ -372,6 +380,9 @@ class Connection:
             return
         if failure is None:
             try:
+                # A model's last step counts, and its values are kept.
+                for exchange in list(self._exchanges):
+                    exchange.settle()
                 self._report()
             except Error:
                 # The job has ended or failed; what follows says so.

@@ -77,6 +77,7 @@ _FUNCTIONS = {
     "push": ([c_void_p, POINTER(Step), POINTER(Tensor), c_size_t], c_uint64),
     "pull": ([c_void_p, c_uint64, POINTER(Tensor), c_size_t], c_uint64),
     "push_pull": ([c_void_p, POINTER(Step), POINTER(Tensor), POINTER(Tensor), c_size_t], c_uint64),
+    "push_pull_owned": ([c_void_p, POINTER(Step), POINTER(Tensor), POINTER(Tensor), c_size_t], c_uint64),
     "pull_rows": ([c_void_p, c_uint64, POINTER(Rows), c_size_t], c_uint64),
     "push_rows": ([c_void_p, POINTER(Step), POINTER(Rows), c_size_t, c_int], c_uint64),
     "wait": ([c_void_p, c_uint64, c_double, POINTER(Result)], c_void_p),
