@@ -1,0 +1,167 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""Compares PyTorch workers on Ballast with DistributedDataParallel on Gloo: the same models, batches and threads.
+
+Both train in turn, several rounds, two workers each, sync, over shared memory. Prints one JSON object per model: the
+samples per second of each, the ratio of each round, and Ballast's own time, which perf_counter measures in its hooks,
+step(), zero_grad() and waits: `work` without, `waits` for the time blocked in waits for values.
+
+Usage: torch_workers.py --server PATH --library PATH --images IDX.GZ --labels IDX.GZ
+"""
+
+import argparse
+import json
+import multiprocessing
+import os
+import statistics
+import sys
+import tempfile
+import time
+
+sys.path[:0] = [os.path.join(os.path.dirname(os.path.abspath(__file__)), *parts)
+                for parts in ((), ("..", "..", "python"), ("..", "..", "tests", "python"))]
+
+import torch_peer
+from torch_peer import LEARNING_RATE, Batches, make_model, timed
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--server", required=True)
+    parser.add_argument("--library", required=True)
+    parser.add_argument("--images", default="/usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz")
+    parser.add_argument("--labels", default="/usr/share/datasets/fashion-mnist/train-labels-idx1-ubyte.gz")
+    parser.add_argument("--models", nargs="+", default=["small", "large"])
+    parser.add_argument("--servers", type=int, default=1)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=5)
+    return parser.parse_args()
+
+
+class Clock:
+    """Sums the time in methods. One that calls another one of them is not counted twice."""
+
+    def __init__(self):
+        self.totals = {}
+        self._inner = 0.0
+
+    def watch(self, owner, method, name):
+        original = getattr(owner, method)
+
+        def timed_method(*args, **kwargs):
+            outer, self._inner = self._inner, 0.0
+            began = time.perf_counter()
+            try:
+                return original(*args, **kwargs)
+            finally:
+                spent = time.perf_counter() - began
+                self.totals[name] = self.totals.get(name, 0.0) + spent - self._inner
+                self._inner = outer + spent
+
+        setattr(owner, method, timed_method)
+
+
+def train_ballast(rank, args, data, address, result):
+    import ballast.torch
+    import torch
+    from ballast._exchange import Exchange
+    torch.set_num_threads(1)
+    clock = Clock()
+    kind = ballast.torch.DistributedOptimizer
+    for method in ("_on_gradient", "step", "zero_grad", "_await", "_begin_forward", "_end_forward"):
+        clock.watch(kind, method, "work")
+    clock.watch(Exchange, "_take", "waits")
+    with ballast.connect(address, job="bench", rank=rank) as ps:
+        model = make_model(args.model)
+        optimizer = kind(torch.optim.SGD(model.parameters(), lr=LEARNING_RATE), model, ps, examples=args.batch)
+        batches = Batches(*data, args, rank)
+
+        def step():
+            features, labels = batches.next()
+            optimizer.zero_grad()
+            loss = torch.nn.functional.cross_entropy(model(features), labels)
+            loss.backward()
+            optimizer.step()
+
+        ps.declare({"steps": torch.zeros(1)}, ballast.SGD(1.0))
+
+        def agree(number):
+            # Rank 0's number, as a sum in which the others' part is 0.
+            shared = torch.zeros(1)
+            gradient = torch.tensor([-float(number * ps.workers if rank == 0 else 0)])
+            ps.push_pull({"steps": gradient}, {"steps": shared}).result(60)
+            clock.totals.clear()
+            clock.began = time.perf_counter()
+            return round(float(shared[0]))
+
+        rates, steps = timed(step, agree, args.seconds)
+        total = time.perf_counter() - clock.began
+        optimizer.synchronize()
+        result.send((rank, rates, {name: spent / total for name, spent in clock.totals.items()}))
+
+
+def train_ddp(rank, args, data, store, result):
+    import torch
+    torch.set_num_threads(1)
+    if rank > 0:
+        result = None
+    torch_peer.train_ddp(rank, args, data, store, result)
+
+
+def run(context, target, args, data, where):
+    """Runs the workers; returns what they have sent."""
+    receiver, sender = context.Pipe(duplex=False)
+    workers = [context.Process(target=target, args=(rank, args, data, where, sender)) for rank in range(args.workers)]
+    for worker in workers:
+        worker.start()
+    sender.close()
+    limit = 60 + 6 * args.seconds
+    received = []
+    try:
+        while receiver.poll(limit):
+            received.append(receiver.recv())
+    except EOFError:
+        pass
+    for worker in workers:
+        worker.join(limit)
+        if worker.exitcode != 0:
+            worker.kill()
+            sys.exit(f"torch_workers: a worker ended with {worker.exitcode}")
+    return received
+
+
+def spread(values):
+    return {"min": min(values), "median": statistics.median(values), "max": max(values)}
+
+
+def main():
+    args = parse_arguments()
+    os.environ["BALLAST_LIBRARY"] = os.path.abspath(args.library)
+    from servers import Servers
+    data = torch_peer.load(args)
+    context = multiprocessing.get_context("fork")
+    for args.model in args.models:
+        ours, theirs, work, waits = [], [], [], []
+        samples = args.batch * args.workers
+        for number in range(args.rounds):
+            for peer in (("ddp", "ballast") if number % 2 else ("ballast", "ddp")):
+                if peer == "ddp":
+                    with tempfile.TemporaryDirectory() as folder:
+                        (rates, _), = run(context, train_ddp, args, data, folder + "/store")
+                    theirs.append(statistics.median(rates) * samples)
+                else:
+                    with Servers(args.server, servers=args.servers, workers=args.workers) as servers:
+                        parts = run(context, train_ballast, args, data, servers.address)
+                    ours.append(statistics.median(next(rates for rank, rates, _ in parts if rank == 0)) * samples)
+                    work.append(max(shares.get("work", 0.0) for _, _, shares in parts))
+                    waits.append(max(shares.get("waits", 0.0) for _, _, shares in parts))
+        print(json.dumps({"model": args.model, "batch": args.batch, "workers": args.workers, "servers": args.servers,
+                          "ballast_samples_per_second": spread(ours), "ddp_samples_per_second": spread(theirs),
+                          "ratio": spread([mine / other for mine, other in zip(ours, theirs)]),
+                          "work_share": spread(work), "wait_share": spread(waits)}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
