@@ -4,9 +4,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -65,6 +68,47 @@ class ExchangeCounter {
   ballast::v1::Work work_ ABSL_GUARDED_BY(mutex_);
 };
 
+// Owns a thread that starts operations in the order in which they are given to it: a send copies gradients into shared
+// memory and starts calls, which would take the time of a caller that computes. The destructor starts all that are left.
+// Thread safety: any thread may call Start.
+class Starter {
+ public:
+  Starter() : thread_([this] { Run(); }) {}
+  ~Starter() {
+    {
+      absl::MutexLock lock(&mutex_);
+      closed_ = true;
+    }
+    thread_.join();
+  }
+  void Start(std::function<void()> operation) {
+    absl::MutexLock lock(&mutex_);
+    waiting_.push_back(std::move(operation));
+  }
+
+ private:
+  void Run() {
+    while (true) {
+      std::function<void()> next;
+      {
+        absl::MutexLock lock(&mutex_);
+        const auto some = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !waiting_.empty() || closed_; };
+        mutex_.Await(absl::Condition(&some));
+        if (waiting_.empty()) return;
+        next = std::move(waiting_.front());
+        waiting_.pop_front();
+      }
+      next();
+    }
+  }
+
+  absl::Mutex mutex_;
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+  std::deque<std::function<void()>> waiting_ ABSL_GUARDED_BY(mutex_);
+  // Declared last, because it uses the others.
+  std::thread thread_;
+};
+
 }  // namespace
 
 // A worker and the outcomes of its operations.
@@ -76,6 +120,8 @@ struct ballast_worker {
   ExchangeCounter exchanged;
   // Declared last, because the ends of its calls use the queue.
   const std::unique_ptr<ballast::ProgramWorker> worker;
+  // Ends before them.
+  Starter starter;
 };
 
 namespace {
@@ -114,11 +160,9 @@ ballast_result ToResult(const ballast::RowsResult& result) {
           result.created, result.bytes_sent, result.bytes_received, 0};
 }
 
-// Registers the operation, and starts it with `call`, which returns its future. `pushes`: it sends gradients. `owned`:
-// its caller alone waits for it.
+// Starts a registered operation with `call`, which returns its future. `pushes`: it sends gradients.
 template <typename Call>
-uint64_t Begin(ballast_worker* worker, std::string what, bool pushes, Call call, bool owned = false) {
-  const uint64_t operation = worker->queue.Begin(std::move(what), owned);
+void Start(ballast_worker* worker, uint64_t operation, bool pushes, Call call) {
   // The worker's destructor ends its calls, so it outlives them.
   call().OnReady([worker, operation, pushes](const auto& outcome) {
     if (!outcome.ok()) return worker->queue.End(operation, worker->worker->Explain(outcome.status()));
@@ -126,6 +170,13 @@ uint64_t Begin(ballast_worker* worker, std::string what, bool pushes, Call call,
     worker->exchanged.Add(result, pushes);
     worker->queue.End(operation, result);
   });
+}
+
+// Registers the operation and starts it.
+template <typename Call>
+uint64_t Begin(ballast_worker* worker, std::string what, bool pushes, Call call) {
+  const uint64_t operation = worker->queue.Begin(std::move(what));
+  Start(worker, operation, pushes, std::move(call));
   return operation;
 }
 
@@ -169,15 +220,6 @@ absl::Status Declare(const char* kind, const char* const* texts, size_t count, u
   if (!assigned.ok()) return assigned.status();
   std::copy(assigned->begin(), assigned->end(), ids);
   return absl::OkStatus();
-}
-
-uint64_t BeginPushPull(ballast_worker* worker, const ballast_step& step, const ballast_tensor* gradients,
-                       const ballast_tensor* values, size_t count, bool owned) {
-  const auto call = [&] {
-    return worker->worker->client().PushPull(step.step, step.examples, ToGradients(gradients, count, step.examples),
-                                             ToValues(values, count), PositionOf(step));
-  };
-  return Begin(worker, Describe("push-pull", count, "tensor", step.step), true, call, owned);
 }
 
 absl::StatusOr<ProgramWorker::Options> ToOptions(const ballast_options& given) {
@@ -294,12 +336,22 @@ uint64_t ballast_pull(ballast_worker* worker, uint64_t step, const ballast_tenso
 
 uint64_t ballast_push_pull(ballast_worker* worker, const ballast_step* step, const ballast_tensor* gradients,
                            const ballast_tensor* values, size_t count) {
-  return BeginPushPull(worker, *step, gradients, values, count, false);
+  return Begin(worker, Describe("push-pull", count, "tensor", step->step), true, [&] {
+    return worker->worker->client().PushPull(step->step, step->examples, ToGradients(gradients, count, step->examples),
+                                             ToValues(values, count), PositionOf(*step));
+  });
 }
 
 uint64_t ballast_push_pull_owned(ballast_worker* worker, const ballast_step* step, const ballast_tensor* gradients,
                                  const ballast_tensor* values, size_t count) {
-  return BeginPushPull(worker, *step, gradients, values, count, true);
+  const uint64_t operation = worker->queue.Begin(Describe("push-pull", count, "tensor", step->step), true);
+  worker->starter.Start([worker, operation, step = *step, sent = ToGradients(gradients, count, step->examples),
+                         received = ToValues(values, count)] {
+    Start(worker, operation, true, [&] {
+      return worker->worker->client().PushPull(step.step, step.examples, sent, received, PositionOf(step));
+    });
+  });
+  return operation;
 }
 
 uint64_t ballast_pull_rows(ballast_worker* worker, uint64_t step, const ballast_rows* tables, size_t count) {

@@ -233,35 +233,6 @@ numpy.savez(sys.argv[3], *[p.detach().numpy() for p in model.parameters()])
         with self.assertRaisesRegex(ballast.InvalidArgument, "learning rate: got 0.01 instead of 0.1"):
             optimizer.step()
 
-    def test_embedding_bag_is_torchs_and_needs_no_number_of_embeddings(self):
-        for mode in ("sum", "mean"):
-            with self.subTest(mode):
-                ps = self.connect()
-                table = ps.table("items", 4, ballast.SGD(0.05), initializer="constant { value: 0.25 }")
-                ours = ballast.torch.EmbeddingBag(table, mode)
-                head, want_head = nn.Linear(4, 1), nn.Linear(4, 1)
-                want_head.load_state_dict(head.state_dict())
-                model = nn.ModuleList([ours, head])
-                optimizer = ballast.torch.DistributedOptimizer(torch.optim.SGD(head.parameters(), 0.05), model, ps)
-                theirs = nn.EmbeddingBag(50, 4, mode=mode)
-                theirs.weight.data.fill_(0.25)
-                rule = torch.optim.SGD(list(theirs.parameters()) + list(want_head.parameters()), 0.05)
-                generator = torch.Generator().manual_seed(3)
-                for step in range(10):
-                    ids = torch.randint(0, 50, (20,), generator=generator)
-                    offsets = torch.tensor([0, 5, 5, 12])
-                    if step % 2:
-                        ours.prefetch(ids - 25)
-                    # Any id has a row: here, those below 0.
-                    head(ours(ids - 25, offsets)).square().mean().backward()
-                    optimizer.step()
-                    optimizer.zero_grad()
-                    want_head(theirs(ids, offsets)).square().mean().backward()
-                    rule.step()
-                    rule.zero_grad()
-                rows = table.pull(torch.arange(50) - 25)
-                numpy.testing.assert_allclose(rows, theirs.weight.detach().numpy(), rtol=1e-5, atol=1e-6)
-
 
 if __name__ == "__main__":
     unittest.main(argv=sys.argv[:1])
