@@ -69,8 +69,8 @@ class ExchangeCounter {
 };
 
 // Owns a thread that starts operations in the order in which they are given to it: a send copies gradients into shared
-// memory and starts calls, which would take the time of a caller that computes. The destructor starts all that are left.
-// Thread safety: any thread may call Start.
+// memory and starts calls, which would take the time of a caller that computes. The destructor starts all that are
+// left. Thread safety: any thread may call Start.
 class Starter {
  public:
   Starter() : thread_([this] { Run(); }) {}
