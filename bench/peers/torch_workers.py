@@ -4,7 +4,8 @@
 
 Both train in turn, several rounds, two workers each, sync, over shared memory. Prints one JSON object per model: the
 samples per second of each, the ratio of each round, and Ballast's own time, which perf_counter measures in its hooks,
-step(), zero_grad() and waits: `work` without, `waits` for the time blocked in waits for values.
+step(), zero_grad() and waits: `work` without the time blocked in waits for values, which is `waits`. `work_cpu` is the
+processor time of `work`, less where other processes take the cores meanwhile.
 
 Usage: torch_workers.py --server PATH --library PATH --images IDX.GZ --labels IDX.GZ
 """
@@ -45,20 +46,24 @@ class Clock:
 
     def __init__(self):
         self.totals = {}
-        self._inner = 0.0
+        self._inner = 0.0, 0.0
+
+    def _add(self, name, seconds):
+        self.totals[name] = self.totals.get(name, 0.0) + seconds
 
     def watch(self, owner, method, name):
         original = getattr(owner, method)
 
         def timed_method(*args, **kwargs):
-            outer, self._inner = self._inner, 0.0
-            began = time.perf_counter()
+            outer, self._inner = self._inner, (0.0, 0.0)
+            began, cpu = time.perf_counter(), time.thread_time()
             try:
                 return original(*args, **kwargs)
             finally:
-                spent = time.perf_counter() - began
-                self.totals[name] = self.totals.get(name, 0.0) + spent - self._inner
-                self._inner = outer + spent
+                spent, cpu = time.perf_counter() - began, time.thread_time() - cpu
+                self._add(name, spent - self._inner[0])
+                self._add(name + "_cpu", cpu - self._inner[1])
+                self._inner = outer[0] + spent, outer[1] + cpu
 
         setattr(owner, method, timed_method)
 
@@ -143,7 +148,7 @@ def main():
     data = torch_peer.load(args)
     context = multiprocessing.get_context("fork")
     for args.model in args.models:
-        ours, theirs, work, waits = [], [], [], []
+        ours, theirs, shares = [], [], {"work": [], "work_cpu": [], "waits": []}
         samples = args.batch * args.workers
         for number in range(args.rounds):
             for peer in (("ddp", "ballast") if number % 2 else ("ballast", "ddp")):
@@ -155,12 +160,12 @@ def main():
                     with Servers(args.server, servers=args.servers, workers=args.workers) as servers:
                         parts = run(context, train_ballast, args, data, servers.address)
                     ours.append(statistics.median(next(rates for rank, rates, _ in parts if rank == 0)) * samples)
-                    work.append(max(shares.get("work", 0.0) for _, _, shares in parts))
-                    waits.append(max(shares.get("waits", 0.0) for _, _, shares in parts))
+                    for name, values in shares.items():
+                        values.append(max(part.get(name, 0.0) for _, _, part in parts))
         print(json.dumps({"model": args.model, "batch": args.batch, "workers": args.workers, "servers": args.servers,
                           "ballast_samples_per_second": spread(ours), "ddp_samples_per_second": spread(theirs),
                           "ratio": spread([mine / other for mine, other in zip(ours, theirs)]),
-                          "work_share": spread(work), "wait_share": spread(waits)}), flush=True)
+                          "shares_of_step": {name: spread(values) for name, values in shares.items()}}), flush=True)
 
 
 if __name__ == "__main__":
