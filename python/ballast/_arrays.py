@@ -20,6 +20,8 @@ class Memory(NamedTuple):
 def _of_interface(what: str, array: Any, typestr: str, dtype: str, writable: bool) -> Memory:
     """Reads NumPy's array interface, version 3."""
     interface = array.__array_interface__
+    if interface.get("data") is None:
+        raise InvalidArgument(f"{what}: got {type(array).__name__} without an address, want an array of {dtype}")
     if interface["typestr"] != typestr:
         raise InvalidArgument(f"{what}: got dtype {getattr(array, 'dtype', interface['typestr'])}, want {dtype}")
     shape = tuple(interface["shape"])
@@ -38,10 +40,15 @@ def _of_torch(what: str, tensor: Any, dtype: str) -> Memory:
         raise InvalidArgument(f"{what}: got dtype {tensor.dtype}, want {dtype}")
     if tensor.device.type != "cpu":
         raise InvalidArgument(f"{what}: got a tensor on {tensor.device}, want one in the host's memory")
+    if str(tensor.layout) != "torch.strided":
+        raise InvalidArgument(f"{what}: got layout {tensor.layout}, want a dense tensor")
     shape = tuple(tensor.shape)
     if not tensor.is_contiguous():
         raise InvalidArgument(f"{what}: got strides {tensor.stride()} for shape {shape}, want a contiguous tensor")
-    return Memory(tensor.data_ptr(), tensor.numel(), shape, tensor)
+    if tensor.is_neg():
+        raise InvalidArgument(f"{what}: got a tensor that is negated when it is read, want resolve_neg() of it")
+    # Assigning tensor.data must not free the memory.
+    return Memory(tensor.data_ptr(), tensor.numel(), shape, tensor.detach())
 
 
 def _count(shape: Tuple[int, ...]) -> int:

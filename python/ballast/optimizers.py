@@ -3,12 +3,29 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any, Optional, Union
+
+from .errors import InvalidArgument
 
 
 def _text(fields: dict) -> str:
     """Returns fields in protobuf's text format, without those that are None."""
-    return " ".join(f"{name}: {value!r}" for name, value in fields.items() if value is not None)
+    return " ".join(f"{name}: {_number(name, value)!r}" for name, value in fields.items() if value is not None)
+
+
+def _number(name: str, value: Any) -> Union[int, float]:
+    """Returns a number, also one of NumPy or PyTorch, as an int or a float. InvalidArgument calls it `name`."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        pass
+    try:
+        if not isinstance(value, (str, bytes)):
+            return float(value)
+    except (TypeError, ValueError):
+        pass
+    raise InvalidArgument(f"{name}: got {value!r}, want a number")
 
 
 class Schedule:
@@ -24,7 +41,7 @@ class Schedule:
 
     def text(self) -> str:
         """Returns the Schedule in protobuf's text format."""
-        warmup = f" warmup: {self.warmup}" if self.warmup else ""
+        warmup = f" warmup: {_number('warmup', self.warmup)}" if self.warmup else ""
         return f"{self.kind} {{ {_text(self.fields)} }}{warmup}"
 
 
@@ -157,4 +174,8 @@ class GroupFtrl(Optimizer):
 
 def optimizer_text(optimizer: Union[Optimizer, str]) -> str:
     """Returns the text of an optimizer, or the text itself."""
-    return optimizer if isinstance(optimizer, str) else optimizer.text()
+    if isinstance(optimizer, str):
+        return optimizer
+    if not isinstance(optimizer, Optimizer):
+        raise InvalidArgument(f"optimizer: got {optimizer!r}, want one of ballast's, such as ballast.SGD(0.1), or a text")
+    return optimizer.text()
