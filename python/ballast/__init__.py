@@ -17,18 +17,19 @@ from ._connection import Connection, connect, log
 from ._futures import Future
 from ._library import Result, library
 from ._load import load
-from .errors import (AccessDenied, Cancelled, Error, Forked, InvalidArgument, JobDiffers, JobFailed, MemberLost, NoData,
-                     NotFound, Refused, ResourceExhausted, TensorDiffers, Timeout, Unavailable, ValuesSet)
+from .errors import (AccessDenied, Cancelled, Error, Forked, InvalidArgument, JobDiffers, JobEnded, JobFailed, MemberLost,
+                     NoData, NotFound, Refused, ResourceExhausted, TensorDiffers, Timeout, Unavailable, ValuesSet,
+                     VersionsDiffer)
 from .optimizers import (SGD, Adagrad, Adam, AdamW, Ftrl, GroupFtrl, Lamb, Lion, Momentum, Nesterov, Optimizer, RMSprop,
                          RowWiseAdagrad, RowWiseAdam, Schedule)
 from .tables import Table
 
 __all__ = [
     "AccessDenied", "Adagrad", "Adam", "AdamW", "Cancelled", "Connection", "Error", "Forked", "Ftrl", "Future",
-    "GroupFtrl", "InvalidArgument", "JobDiffers", "JobFailed", "Lamb", "Lion", "MemberLost", "Momentum", "Nesterov",
-    "NoData", "NotFound", "Optimizer", "RMSprop", "Refused", "ResourceExhausted", "Result", "RowWiseAdagrad",
-    "RowWiseAdam", "SGD", "Schedule", "Table", "TensorDiffers", "Timeout", "Unavailable", "ValuesSet", "connect",
-    "load", "log",
+    "GroupFtrl", "InvalidArgument", "JobDiffers", "JobEnded", "JobFailed", "Lamb", "Lion", "MemberLost", "Momentum",
+    "Nesterov", "NoData", "NotFound", "Optimizer", "RMSprop", "Refused", "ResourceExhausted", "Result", "RowWiseAdagrad",
+    "RowWiseAdam", "SGD", "Schedule", "Table", "TensorDiffers", "Timeout", "Unavailable", "ValuesSet", "VersionsDiffer",
+    "connect", "load", "log",
 ]
 
 

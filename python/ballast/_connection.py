@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import concurrent.futures
 import ctypes
+import operator
 import os
 import sys
 import threading
@@ -19,17 +21,55 @@ from ._futures import Completer, Future
 from ._leases import Batches
 from ._log import Log
 from ._stop import ends_when_lost
-from .errors import Cancelled, Error, Forked, InvalidArgument, ValuesSet
+from .errors import Error, InvalidArgument, ValuesSet, closed_error
 from .optimizers import Optimizer, optimizer_text
 from .tables import Table
 
 # Limit on waits for which the caller names none. The servers' own limits are shorter.
 _PATIENCE = 600.0
+# Limit on the wait for callbacks of futures when a connection is closed.
+_CALLBACK_PATIENCE = 60.0
+# The largest uint32.
+_MOST = 2**32 - 1
+
+_DURABILITIES = ("none", "checkpoint", "wal", "wal_sync", "standby")
 
 
-def _quoted(text: str) -> str:
-    """Returns a string of protobuf's text format."""
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+def _quoted(what: str, text: Any) -> str:
+    """Returns a string of protobuf's text format, with all but ASCII's printable characters as octal numbers."""
+    if not isinstance(text, str):
+        raise InvalidArgument(f"{what}: got {text!r}, want a str")
+    try:
+        encoded = text.encode()
+    except UnicodeEncodeError:
+        raise InvalidArgument(f"{what}: got {text!r}, want text that UTF-8 can encode") from None
+    return '"' + "".join(chr(byte) if 32 <= byte < 127 and byte not in b'"\\\\' else f"\\{byte:03o}" for byte in encoded) + '"'
+
+
+def _number(what: str, number: Any, least: int, most: int) -> int:
+    """Returns a number as an int. InvalidArgument, which calls it `what`, unless it is one in that range."""
+    try:
+        value = operator.index(number)
+    except TypeError:
+        value = least - 1
+    if not least <= value <= most:
+        raise InvalidArgument(f"{what}: got {number!r}, want an integer from {least} to {most}")
+    return value
+
+
+def _seconds(what: str, seconds: Any) -> float:
+    """Returns a time as a float. InvalidArgument unless it is a number above 0."""
+    try:
+        value = float(seconds)
+    except (TypeError, ValueError):
+        value = 0.0
+    if not value > 0:
+        raise InvalidArgument(f"{what}: got {seconds!r}, want a number of seconds above 0")
+    return value
+
+
+def _patience(timeout: Optional[float]) -> float:
+    return _PATIENCE if timeout is None else timeout
 
 
 class _Tensor:
@@ -55,10 +95,17 @@ class Connection:
 
     def __init__(self, coordinator: Optional[str], job: str, options: Dict[str, Any]) -> None:
         lib = _library.library()
-        given = _library.Options(size=ctypes.sizeof(_library.Options), job=job.encode(),
-                                 coordinator=coordinator.encode() if coordinator else None, **options)
-        worker = ctypes.c_void_p()
-        _library.check(_interruptible(lambda: lib.ballast_join(ctypes.byref(given), ctypes.byref(worker))))
+        given = _library.Options(size=ctypes.sizeof(_library.Options), job=_text("job", job),
+                                 coordinator=_text("coordinator", coordinator) if coordinator else None, **options)
+        worker = _library.Worker()
+        worker.process, worker.free = os.getpid(), lib.ballast_free
+
+        def leave(error: Optional[int]) -> None:
+            _library.take_error(error)
+            if worker.value:
+                _library.take_error(lib.ballast_leave(worker, None))
+
+        _library.check(_interruptible(lambda: lib.ballast_join(ctypes.byref(given), ctypes.byref(worker)), leave))
         membership = _library.Membership()
         lib.ballast_get_membership(worker, ctypes.byref(membership))
         self.rank: int = membership.rank
@@ -69,8 +116,9 @@ class Connection:
         self._first_step: int = membership.first_step
         self._behind = self.returns
         self._lib = lib
-        self._worker: Optional[ctypes.c_void_p] = worker
-        self._process = os.getpid()
+        self._worker: Optional[_library.Worker] = worker
+        self._process = worker.process
+        self._closing = threading.Lock()
         self._completer = Completer(worker)
         # Those that are in flight.
         self._exchanges: Set[Exchange] = set()
@@ -86,7 +134,7 @@ class Connection:
         self._reported = time.monotonic()
         self._reported_step = self._first_step
         self._log = Log()
-        atexit.register(_close_at_exit, weakref.ref(self))
+        _open.add(self)
 
     # --- tensors ---
 
@@ -103,12 +151,12 @@ class Connection:
         worker = self._use()
         views: Dict[str, _arrays.Memory] = {}
         shapes: Dict[str, tuple] = {}
-        for name, array in tensors.items():
+        for name, array in _mapping("tensors", tensors).items():
             if initializer is None:
                 views[name] = _arrays.memory(f'first values of "{name}"', array)
                 shapes[name] = views[name].shape
             else:
-                shapes[name] = tuple(int(size) for size in getattr(array, "shape", array))
+                shapes[name] = _shape(name, getattr(array, "shape", array))
         specs = [self._spec(name, shapes[name], _optimizer_of(optimizer, name), initializer, seed) for name in tensors]
         ids = (ctypes.c_uint32 * len(specs))()
         _library.check(self._lib.ballast_declare(worker, _texts(specs), len(specs), ids))
@@ -117,21 +165,21 @@ class Connection:
             steps = known.steps if known is not None else self._first_step
             self._tensors[name] = _Tensor(name, number, shapes[name], steps)
         if views and self.rank == 0:
-            self._set_values(worker, views, timeout)
+            self._set_values(views, timeout)
 
     @staticmethod
     def _spec(name: str, shape: tuple, optimizer: str, initializer: Optional[str], seed: int) -> str:
         # A tensor has at least one dimension.
         sizes = " ".join(f"shape: {size}" for size in shape or (1,))
-        return (f"name: {_quoted(name)} {sizes} initializer {{ {initializer or 'provided {}'} }} "
-                f"optimizer {{ {optimizer} }} seed: {seed}")
+        return (f"name: {_quoted('name of a tensor', name)} {sizes} initializer {{ {initializer or 'provided {}'} }} "
+                f"optimizer {{ {optimizer} }} seed: {_number('seed', seed, 0, 2**64 - 1)}")
 
-    def _set_values(self, worker: ctypes.c_void_p, views: Dict[str, _arrays.Memory], timeout: Optional[float]) -> None:
+    def _set_values(self, views: Dict[str, _arrays.Memory], timeout: Optional[float]) -> None:
         for name, view in views.items():
             array = self._array([self._tensors[name]], [view])
             try:
-                self._begin(f'setting of the first values of "{name}"',
-                            lambda: self._lib.ballast_set_values(worker, array, 1), view).result(timeout or _PATIENCE)
+                self._begin(f'setting of the first values of "{name}"', self._lib.ballast_set_values, (array, 1),
+                            view).result(_patience(timeout))
             except ValuesSet:
                 # The job has been trained before.
                 pass
@@ -146,43 +194,40 @@ class Connection:
 
     def pull_async(self, into: Mapping[str, Any]) -> Future:
         """Begins to read values; as pull. All tensors of a call have been pushed equally often."""
-        worker = self._use()
+        self._use()
         tensors = self._find(into)
         views = self._views("memory for", tensors, into, writable=True)
         step = self._common_step(tensors)
         array = self._array(tensors, views)
-        return self._begin(_name("pull of", tensors, step),
-                           lambda: self._lib.ballast_pull(worker, step, array, len(views)), views)
+        return self._begin(_name("pull of", tensors, step), self._lib.ballast_pull, (step, array, len(views)), views)
 
     def push(self, gradients: Mapping[str, Any], *, examples: int = 1) -> Future:
         """Sends gradients, by name, each the mean over `examples` examples. Ends this worker's step at these tensors;
         with examples=0 it ends without a contribution, and gradients are not used."""
-        worker = self._use()
+        self._use()
         tensors = self._find(gradients)
-        views = self._views("gradient of", tensors, gradients) if examples > 0 else []
         step = self._step(tensors, examples)
+        views = self._views("gradient of", tensors, gradients) if step.examples > 0 else []
         array = self._array(tensors, views)
-        future = self._begin(_name("push of", tensors, step.step),
-                             lambda: self._lib.ballast_push(worker, ctypes.byref(step), array, len(tensors)), views)
+        future = self._begin(_name("push of", tensors, step.step), self._lib.ballast_push,
+                             (ctypes.byref(step), array, len(tensors)), views)
         self._end_step(tensors, future)
         return future
 
     def push_pull(self, gradients: Mapping[str, Any], into: Mapping[str, Any], *, examples: int = 1) -> Future:
         """Sends gradients and reads the values after their update in one round trip: push, then pull. Both name the
         same tensors."""
-        worker = self._use()
-        if set(gradients) != set(into):
-            raise InvalidArgument(f"push-pull: got gradients of {sorted(gradients)} and memory for {sorted(into)}, "
-                                  "want the same tensors")
+        self._use()
+        if _mapping("gradients", gradients).keys() != _mapping("into", into).keys():
+            raise InvalidArgument(f"push-pull: got gradients of {_names(gradients)} and memory for {_names(into)}, want "
+                                  "the same tensors")
         tensors = self._find(into)
-        pushed = self._views("gradient of", tensors, gradients) if examples > 0 else []
-        pulled = self._views("memory for", tensors, into, writable=True)
         step = self._step(tensors, examples)
+        pushed = self._views("gradient of", tensors, gradients) if step.examples > 0 else []
+        pulled = self._views("memory for", tensors, into, writable=True)
         sent, received = self._array(tensors, pushed), self._array(tensors, pulled)
-        future = self._begin(
-            _name("push-pull of", tensors, step.step),
-            lambda: self._lib.ballast_push_pull(worker, ctypes.byref(step), sent, received, len(tensors)),
-            (pushed, pulled))
+        future = self._begin(_name("push-pull of", tensors, step.step), self._lib.ballast_push_pull,
+                             (ctypes.byref(step), sent, received, len(tensors)), (pushed, pulled))
         self._end_step(tensors, future)
         return future
 
@@ -196,7 +241,7 @@ class Connection:
         for exchange in list(self._exchanges):
             exchange.finish()
         began = time.monotonic()
-        self._completer.wait(timeout or _PATIENCE)
+        self._completer.wait(_patience(timeout))
         self._waited += time.monotonic() - began
 
     # --- tables ---
@@ -210,13 +255,14 @@ class Connection:
         policy: text of a ConsistencyPolicy, "async {}"; None: the job's.
         """
         worker = self._use()
-        parts = [f"name: {_quoted(name)} dim: {dim} optimizer {{ {optimizer_text(optimizer)} }}",
-                 f"initializer {{ {initializer} }} seed: {seed}"]
+        dim = _number(f'dim of table "{name}"', dim, 1, _MOST)
+        parts = [f"name: {_quoted('name of a table', name)} dim: {dim} optimizer {{ {optimizer_text(optimizer)} }}",
+                 f"initializer {{ {initializer} }} seed: {_number('seed', seed, 0, 2**64 - 1)}"]
         if min_uses:
-            parts.append(f"admission {{ min_uses: {min_uses} }}")
+            parts.append(f"admission {{ min_uses: {_number('min_uses', min_uses, 0, _MOST)} }}")
         limits = {"ttl_steps": ttl_steps, "ttl_seconds": ttl_seconds, "max_rows": max_rows}
         if any(limits.values()):
-            fields = " ".join(f"{field}: {value}" for field, value in limits.items() if value)
+            fields = " ".join(f"{field}: {_number(field, value, 0, 2**64 - 1)}" for field, value in limits.items() if value)
             parts.append(f"eviction {{ {fields} }}")
         if policy is not None:
             parts.append(f"policy {{ {policy} }}")
@@ -228,15 +274,17 @@ class Connection:
     def push_rows(self, gradients: Mapping[str, Sequence[Any]], *, examples: int = 1, last: bool = True) -> Future:
         """Sends gradients of rows, by table: (ids of shape [n], gradients of shape [n, dim]), each the mean over
         `examples` examples. `last` ends this worker's step of rows, at all tables."""
-        worker = self._use()
-        rows = (_library.Rows * max(len(gradients), 1))()
+        self._use()
+        rows = (_library.Rows * max(len(_mapping("gradients", gradients)), 1))()
         owners: List[Any] = []
-        for row, (name, (ids, values)) in zip(rows, gradients.items()):
-            owners.append(self._find_table(name)._fill(row, ids, values, "gradients of", writable=False))
-        step = _library.Step(self._row_steps, examples, self._position)
-        future = self._begin(
-            f"push of rows of {len(gradients)} tables at step {step.step}",
-            lambda: self._lib.ballast_push_rows(worker, ctypes.byref(step), rows, len(gradients), int(last)), owners)
+        for row, (name, pair) in zip(rows, gradients.items()):
+            if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+                raise InvalidArgument(f'gradients of table "{name}": got {type(pair).__name__}, want a tuple of ids and '
+                                      "gradients")
+            owners.append(self._find_table(name)._fill(row, pair[0], pair[1], "gradients of", writable=False))
+        step = _library.Step(self._row_steps, _number("examples", examples, 0, _MOST), self._position)
+        future = self._begin(f"push of rows of {len(gradients)} tables at step {step.step}",
+                             self._lib.ballast_push_rows, (ctypes.byref(step), rows, len(gradients), int(last)), owners)
         if last:
             self._row_steps += 1
         return future
@@ -250,17 +298,17 @@ class Connection:
         return self.push_rows(gradients, examples=examples)
 
     def _pull_rows(self, table: Table, ids: Any, values: Any) -> Future:
-        worker = self._use()
+        self._use()
         rows = (_library.Rows * 1)()
         owners = table._fill(rows[0], ids, values, "memory for rows of", writable=True)
         step = self._row_steps
-        return self._begin(f'pull of rows of table "{table.name}" at step {step}',
-                           lambda: self._lib.ballast_pull_rows(worker, step, rows, 1), owners)
+        return self._begin(f'pull of rows of table "{table.name}" at step {step}', self._lib.ballast_pull_rows,
+                           (step, rows, 1), owners)
 
     def _find_table(self, name: str) -> Table:
         table = self._tables.get(name)
         if table is None:
-            raise InvalidArgument(f'table "{name}" was not declared, want one of {sorted(self._tables)}')
+            raise InvalidArgument(f'table "{name}" was not declared, want one of {_names(self._tables)}')
         return table
 
     # --- data ---
@@ -284,7 +332,7 @@ class Connection:
 
     def skip_step(self) -> None:
         """Ends a step at all tensors and tables without contributing, and pulls into the arrays of the last pull."""
-        worker = self._use()
+        self._use()
         # Two operations must not write to the same memory.
         for exchange in list(self._exchanges):
             exchange.finish()
@@ -300,7 +348,6 @@ class Connection:
                 self.push({tensor.name: None}, examples=0)
         if self._tables:
             self.push_rows({}, examples=0)
-        del worker
 
     def _catch_up(self, into: Optional[Mapping[str, Any]] = None) -> None:
         """Reads the newest values of all tensors and reaches the others' step."""
@@ -387,17 +434,22 @@ class Connection:
             except Error:
                 # The job has ended or failed; what follows says so.
                 pass
-        worker, self._worker = self._worker, None
-        error = _library.take_error(self._lib.ballast_leave(worker, failure.encode() if failure else None))
-        # The thread that completes futures may have dropped the last one that refers to this connection.
-        if self._completer.join():
-            self._lib.ballast_free(worker)
+        with self._closing:
+            worker, self._worker = self._worker, None
+        if worker is None:
+            # Another thread closes it.
+            return
+        text = None if failure is None else failure.encode(errors="replace").replace(b"\0", b" ")
+        error = _library.take_error(self._lib.ballast_leave(worker, text))
+        # A callback that takes long must not keep this thread.
+        self._completer.join(_CALLBACK_PATIENCE)
         if error is not None and failure is None:
             raise error
 
     def __del__(self) -> None:
+        # Without __init__ there is none. It may be the thread that completes futures which drops the connection.
         if getattr(self, "_worker", None) is not None:
-            _close_at_exit(lambda: self)
+            _close_quietly(self, None)
 
     def __enter__(self) -> "Connection":
         return self
@@ -410,28 +462,27 @@ class Connection:
 
     # --- parts ---
 
-    def _use(self) -> ctypes.c_void_p:
+    def _use(self) -> _library.Worker:
         """Returns the library's worker, if this process may use it."""
-        if os.getpid() != self._process:
-            raise Forked(f"the connection was opened by process {self._process}, and this process, {os.getpid()}, was "
-                         "forked from it: call ballast.connect here, too", 9, "FORKED")
-        if self._worker is None:
-            raise Cancelled("the connection is closed", 1, "CANCELLED")
+        self._completer.check_process()
+        worker = self._worker
+        if worker is None:
+            raise closed_error()
         self._completer.raise_ignored()
-        return self._worker
+        return worker
 
-    def _begin(self, what: str, start: Any, owners: Any) -> Future:
-        return self._completer.begin(what, start, owners)
+    def _begin(self, what: str, function: Any, arguments: Tuple[Any, ...], owners: Any) -> Future:
+        return self._completer.begin(what, function, arguments, owners)
 
     def _wait(self, future: Future, timeout: Optional[float]) -> None:
         began = time.monotonic()
-        self._completer.await_one(future, timeout or _PATIENCE)
+        self._completer.await_one(future, _patience(timeout))
         self._waited += time.monotonic() - began
 
     def _find(self, names: Mapping[str, Any]) -> List[_Tensor]:
-        for name in names:
+        for name in _mapping("tensors", names):
             if name not in self._tensors:
-                raise InvalidArgument(f'tensor "{name}" was not declared, want one of {sorted(self._tensors)}')
+                raise InvalidArgument(f'tensor "{name}" was not declared, want one of {_names(self._tensors)}')
         return [self._tensors[name] for name in names]
 
     @staticmethod
@@ -463,8 +514,7 @@ class Connection:
         return steps.pop() if steps else 0
 
     def _step(self, tensors: List[_Tensor], examples: int) -> _library.Step:
-        if examples < 0:
-            raise InvalidArgument(f"examples: got {examples}, want at least 0")
+        examples = _number("examples", examples, 0, _MOST)
         if self._behind:
             raise InvalidArgument("push of a worker that returns: got none pulled, want a pull of all tensors first")
         return _library.Step(self._common_step(tensors), examples, self._position)
@@ -480,14 +530,50 @@ class Connection:
             self._learning_rate = concurrent.futures.Future.result(future).learning_rate or self._learning_rate
 
 
-def _interruptible(call: Callable[[], Any]) -> Any:
+def _interruptible(call: Callable[[], Any], undo: Callable[[Any], None]) -> Any:
     """Returns the result of a call of the library that may take minutes, in a thread of its own, so that Ctrl-C ends
-    the wait."""
+    the wait. Then `undo` is called with the result once there is one."""
+    lock = threading.Lock()
     results: List[Any] = []
-    thread = threading.Thread(target=lambda: results.append(call()), name="ballast", daemon=True)
+    interrupted: List[bool] = []
+
+    def run() -> None:
+        result = call()
+        with lock:
+            results.append(result)
+            if not interrupted:
+                return
+        undo(result)
+
+    thread = threading.Thread(target=run, name="ballast", daemon=True)
     thread.start()
-    thread.join()
+    try:
+        thread.join()
+    except BaseException:
+        with lock:
+            interrupted.append(True)
+            ended = list(results)
+        for result in ended:
+            undo(result)
+        raise
     return results[0]
+
+
+def _mapping(what: str, arrays: Any) -> Mapping[str, Any]:
+    if not isinstance(arrays, Mapping):
+        raise InvalidArgument(f"{what}: got {type(arrays).__name__}, want a dict by name")
+    return arrays
+
+
+def _names(mapping: Mapping[str, Any]) -> List[str]:
+    return sorted(map(str, mapping))
+
+
+def _shape(name: str, sizes: Any) -> Tuple[int, ...]:
+    try:
+        return tuple(_number(f'shape of "{name}"', size, 0, 2**63 - 1) for size in sizes)
+    except TypeError:
+        raise InvalidArgument(f'shape of "{name}": got {sizes!r}, want a tuple of integers') from None
 
 
 def _name(call: str, tensors: List[_Tensor], step: int) -> str:
@@ -495,8 +581,18 @@ def _name(call: str, tensors: List[_Tensor], step: int) -> str:
     return f"{call} {count} at step {step}"
 
 
+def _text(what: str, text: Any) -> bytes:
+    """Returns text as the library takes it."""
+    if not isinstance(text, (str, os.PathLike)):
+        raise InvalidArgument(f"{what}: got {text!r}, want a str")
+    encoded = os.fsencode(text)
+    if b"\0" in encoded:
+        raise InvalidArgument(f"{what}: got {text!r}, want text without the character 0")
+    return encoded
+
+
 def _texts(specs: List[str]) -> Any:
-    return (ctypes.c_char_p * max(len(specs), 1))(*[spec.encode() for spec in specs])
+    return (ctypes.c_char_p * max(len(specs), 1))(*[_text("declaration", spec) for spec in specs])
 
 
 def _optimizer_of(optimizer: Any, name: str) -> str:
@@ -509,20 +605,32 @@ def _optimizer_of(optimizer: Any, name: str) -> str:
 
 def _failure(error: BaseException) -> Optional[str]:
     """Returns the reason with which a worker that ends by an exception leaves; None if it was only told to stop."""
-    if isinstance(error, (KeyboardInterrupt, GeneratorExit)) or isinstance(error, SystemExit) and not error.code:
+    if isinstance(error, (KeyboardInterrupt, GeneratorExit, asyncio.CancelledError)) or isinstance(error, SystemExit) and not error.code:
         return None
     return f"{type(error).__name__}: {error}"
 
 
-def _close_at_exit(reference: Any) -> None:
-    connection = reference()
-    if connection is None:
-        return
-    error = getattr(sys, "last_value", None)
+def _close_quietly(connection: Connection, failure: Optional[str]) -> None:
     try:
-        connection.close(_failure(error) if error is not None else None)
-    except Exception as failed:  # The interpreter ends, and nobody can handle it.
-        print(f"ballast: could not leave the job: {failed}", file=sys.stderr)
+        connection.close(failure)
+    except Exception as failed:  # Nobody can handle it.
+        if sys is not None and sys.stderr is not None:
+            print(f"ballast: could not leave the job: {failed}", file=sys.stderr)
+
+
+# Those that are open or were.
+_open: "weakref.WeakSet[Connection]" = weakref.WeakSet()
+
+
+def _close_all() -> None:
+    # An interactive session goes on after an exception.
+    interactive = hasattr(sys, "ps1") or sys.flags.interactive
+    error = None if interactive else getattr(sys, "last_value", None)
+    for connection in list(_open):
+        _close_quietly(connection, None if error is None else _failure(error))
+
+
+atexit.register(_close_all)
 
 
 def connect(coordinator: Optional[str] = None, job: Optional[str] = None, *, policy: str = "sync {}", rank: Optional[int] = None,
@@ -551,16 +659,22 @@ def connect(coordinator: Optional[str] = None, job: Optional[str] = None, *, pol
     job = job or os.environ.get("BALLAST_JOB", "")
     if not job:
         raise InvalidArgument('job: got none, want a name: connect(job="mine"), or `ballast run`, which sets $BALLAST_JOB')
-    text = [f"name: {_quoted(job)} seed: {seed} policy {{ {policy} }} durability {{ mode: {durability.upper()} }}"]
+    if durability not in _DURABILITIES:
+        raise InvalidArgument(f"durability: got {durability!r}, want one of {', '.join(_DURABILITIES)}")
+    examples = _number("examples", examples, 0, 2**63 - 1)
+    text = [f"name: {_quoted('job', job)} seed: {_number('seed', seed, 0, 2**64 - 1)} policy {{ {policy} }} "
+            f"durability {{ mode: {durability.upper()} }}"]
     if codec:
         text.append(f"codec {{ {codec} }}")
-    training = f"wait_seconds: {wait_seconds}"
+    training = f"wait_seconds: {_number('wait_seconds', wait_seconds, 1, 600)}"
     if examples > 0:
-        training += f" epochs: {epochs} batch_size: {batch_size}"
+        training += (f" epochs: {_number('epochs', epochs, 1, _MOST)} "
+                     f"batch_size: {_number('batch_size', batch_size, 1, _MOST)}")
     text.append(f"training {{ {training} }}")
     files = {"tls_ca": tls_ca, "tls_cert": tls_cert, "tls_key": tls_key, "token_file": token_file}
-    options: Dict[str, Any] = {name: path.encode() for name, path in files.items() if path}
-    options.update(rank_plus_1=0 if rank is None else rank + 1, examples=examples, gather_seconds=gather_timeout or 0)
+    options: Dict[str, Any] = {name: _text(name, path) for name, path in files.items() if path}
+    options.update(rank_plus_1=0 if rank is None else _number("rank", rank, 0, _MOST - 1) + 1, examples=examples,
+                   gather_seconds=0 if gather_timeout is None else _seconds("gather_timeout", gather_timeout))
     ends_when_lost()
     connection = Connection(coordinator, " ".join(text), options)
     if examples > 0:

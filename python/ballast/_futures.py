@@ -6,12 +6,14 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import ctypes
+import os
 import threading
 import time
+import traceback
 from typing import Any, Callable, Dict, Generator, Optional, Tuple
 
-from ._library import Result, library, take_error
-from .errors import Cancelled, Timeout
+from ._library import Result, Worker, library, take_error
+from .errors import Cancelled, Forked, Timeout, closed_error
 
 # The library ends the wait when the worker has left.
 _FOREVER = 1e9
@@ -22,19 +24,20 @@ _GLANCE = 0.5
 class Future(concurrent.futures.Future):
     """The outcome of an operation: a Result, with the counts of ballast_result in ballast.h, or an exception. It can be
     awaited, too. It cannot be cancelled: the servers bound its time. If nobody asks a future that fails, the connection's
-    next call raises the exception."""
+    next call raises the exception. Its callbacks may call the connection, and wait for other futures."""
 
-    def __init__(self, what: str, on_ignored: Callable[[BaseException], None]) -> None:
+    def __init__(self, what: str, completer: "Completer") -> None:
         super().__init__()
         self.what = what
-        self._on_ignored = on_ignored
+        self._completer = completer
         self._asked = False
         self.set_running_or_notify_cancel()
 
     def result(self, timeout: Optional[float] = None) -> Result:
         """Waits for the outcome; Timeout after so many seconds, and the operation goes on."""
         try:
-            outcome = super().result(timeout)
+            self._completer.prepare_wait(self, timeout)
+            return super().result(timeout)
         except concurrent.futures.TimeoutError:
             self._check_done(timeout)
             self._asked = True
@@ -42,10 +45,13 @@ class Future(concurrent.futures.Future):
         except BaseException:
             self._asked = True
             raise
-        return outcome
+        finally:
+            # The exception's traceback refers to this frame, which would refer to the exception.
+            del self
 
     def exception(self, timeout: Optional[float] = None) -> Optional[BaseException]:
         """Waits for the outcome and returns its exception, or None; Timeout as for result."""
+        self._completer.prepare_wait(self, timeout)
         try:
             error = super().exception(timeout)
         except concurrent.futures.TimeoutError:
@@ -64,7 +70,7 @@ class Future(concurrent.futures.Future):
             return
         error = super().exception()
         if error is not None and not isinstance(error, Cancelled):
-            self._on_ignored(error)
+            self._completer.note_ignored(error)
 
     def __await__(self) -> Generator[Any, None, Result]:
         return asyncio.wrap_future(self).__await__()
@@ -72,10 +78,11 @@ class Future(concurrent.futures.Future):
 
 class Completer:
     """Owns the futures of a worker's operations, with what their memory belongs to, and the thread that completes
-    them."""
+    them. The thread ends when the worker has left and every operation has ended. Any thread may call any method."""
 
-    def __init__(self, worker: ctypes.c_void_p) -> None:
-        self._worker = worker
+    def __init__(self, worker: Worker) -> None:
+        self._worker: Optional[Worker] = worker
+        self._process = os.getpid()
         # Held while an operation begins, so that its future is there when it ends.
         self._lock = threading.Lock()
         self._futures: Dict[int, Tuple[Future, Any]] = {}
@@ -83,14 +90,41 @@ class Completer:
         self._thread = threading.Thread(target=self._run, name="ballast", daemon=True)
         self._thread.start()
 
-    def begin(self, what: str, start: Callable[[], int], owners: Any) -> Future:
-        """Starts an operation; `owners` are kept alive until it ends."""
-        future = Future(what, self._note_ignored)
+    def begin(self, what: str, function: Callable[..., int], arguments: Tuple[Any, ...], owners: Any) -> Future:
+        """Starts an operation with a function of the library, which gets the worker and these arguments; `owners` are
+        kept alive until it ends."""
+        future = Future(what, self)
         with self._lock:
-            self._futures[start()] = (future, owners)
+            if self._worker is None:
+                raise closed_error()
+            # No Python code runs between the function's return and the insertion: a signal's handler that raises an
+            # exception there would leave an operation without a future, and free the memory that it uses.
+            calls = map(function, (self._worker,), *((argument,) for argument in arguments))
+            self._futures.update(zip(calls, ((future, owners),)))
         return future
 
-    def _note_ignored(self, error: BaseException) -> None:
+    def check_process(self) -> None:
+        """Raises Forked in a process that was forked from the worker's."""
+        if os.getpid() != self._process:
+            raise Forked(f"the connection was opened by process {self._process}, and this process, {os.getpid()}, was "
+                         "forked from it: call ballast.connect here, too", 9, "FORKED")
+
+    def prepare_wait(self, future: Future, timeout: Optional[float]) -> None:
+        """Called before a wait for a future. In a callback, which keeps this object's thread from completing others, it
+        completes them. Forked in a process that has no such thread."""
+        if future.done():
+            return
+        self.check_process()
+        if not self._is_this_thread():
+            return
+        deadline = time.monotonic() + (_FOREVER if timeout is None else timeout)
+        while not future.done():
+            left = deadline - time.monotonic()
+            if left <= 0 or not self._complete_one(left):
+                return
+
+    def note_ignored(self, error: BaseException) -> None:
+        """Keeps the exception of an operation whose future nobody asked, for the next call of the connection."""
         self._ignored = self._ignored or error
 
     def raise_ignored(self) -> None:
@@ -105,9 +139,10 @@ class Completer:
         deadline = time.monotonic() + timeout
         while True:
             left = deadline - time.monotonic()
-            if future.done() or left <= _GLANCE:
+            if future.done() or left <= _GLANCE or self._is_this_thread():
                 future.result(max(left, 0.0))
                 return
+            self.check_process()
             concurrent.futures.wait([future], _GLANCE)
             self.raise_ignored()
 
@@ -118,34 +153,55 @@ class Completer:
 
     def wait(self, timeout: float) -> None:
         """Waits until all present operations have ended; raises the first one's exception."""
+        self.check_process()
+        deadline = time.monotonic() + timeout
         with self._lock:
             futures = [future for future, _ in self._futures.values()]
         for future in futures:
-            self.await_one(future, timeout)
+            self.await_one(future, max(deadline - time.monotonic(), 0.0))
         self.raise_ignored()
 
-    def join(self) -> bool:
-        """Waits for the thread to end, after the worker has left. False if this is that thread."""
-        if threading.current_thread() is self._thread:
-            return False
-        self._thread.join()
-        return True
+    def join(self, timeout: float) -> None:
+        """Waits for the thread to end, after the worker has left; returns at once if this is that thread."""
+        if not self._is_this_thread():
+            self._thread.join(timeout)
+
+    def _is_this_thread(self) -> bool:
+        return threading.current_thread() is self._thread
 
     def _run(self) -> None:
-        wait_any = library().ballast_wait_any
-        operation = ctypes.c_uint64()
-        while True:
-            result = Result()
-            error = take_error(wait_any(self._worker, _FOREVER, ctypes.byref(operation), ctypes.byref(result)))
-            if operation.value == 0:
-                if error is not None:
-                    return
-                continue
+        while self._complete_one(_FOREVER):
+            pass
+
+    def _complete_one(self, timeout: float) -> bool:
+        """Waits for an operation and completes its future, with its callbacks. False if there will be none."""
+        worker = self._worker
+        if worker is None:
+            return False
+        lib, number, result = library(), ctypes.c_uint64(), Result()
+        error = take_error(lib.ballast_wait_any(worker, timeout, ctypes.byref(number), ctypes.byref(result)))
+        if number.value == 0:
+            if error is None:
+                return True
+            # The worker has left; another thread may have begun an operation meanwhile.
             with self._lock:
-                future, owners = self._futures.pop(operation.value)
-            del owners
+                if not self._futures:
+                    self._worker = None
+                    return False
+                number.value = next(iter(self._futures))
+            error = take_error(lib.ballast_wait(worker, number, min(timeout, _GLANCE), ctypes.byref(result)))
+            if error is not None and error.reason == "WAIT_TIMEOUT" and error.code == 4:
+                return True
+        del worker
+        with self._lock:
+            future, owners = self._futures.pop(number.value)
+        del owners
+        try:
             if error is None:
                 future.set_result(result)
             else:
                 future.set_exception(error)
-            del future
+        except BaseException:
+            # A callback called sys.exit(), which must not end the thread that the other futures need.
+            traceback.print_exc()
+        return True

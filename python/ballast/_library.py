@@ -17,6 +17,18 @@ class Options(ctypes.Structure):
                 ("token_file", c_char_p), ("gather_seconds", c_double)]
 
 
+class Worker(c_void_p):
+    """The library's worker. It is freed once the last thread that uses it has dropped it, but not in a forked process,
+    which lacks its threads."""
+
+    process = 0
+    free: Any = None
+
+    def __del__(self) -> None:
+        if self.value and self.free is not None and self.process == _getpid():
+            self.free(self)
+
+
 class Membership(ctypes.Structure):
     _fields_ = [("rank", c_uint32), ("workers", c_uint32), ("servers", c_uint32), ("returns", c_int32),
                 ("first_step", c_uint64)]
@@ -90,6 +102,12 @@ _FUNCTIONS = {
     "report": ([c_void_p, POINTER(Progress)], c_void_p),
 }
 
+# Version of the library that this package was made for: kVersion of common/program/this_process.h.
+VERSION = "0.1.0"
+
+# The interpreter clears modules before it deletes their last objects.
+_getpid = os.getpid
+
 _loaded: Optional[ctypes.CDLL] = None
 
 
@@ -106,6 +124,10 @@ def library() -> Any:
         except (OSError, AttributeError) as error:
             raise ImportError(f"cannot load Ballast's library: {error}; $BALLAST_LIBRARY may name another one"
                               ) from None
+        version = loaded.ballast_version().decode(errors="replace")
+        if version != VERSION:
+            raise ImportError(f"{path}: got Ballast's library of version {version}, want {VERSION}, the version of "
+                              f"{os.path.dirname(os.path.abspath(__file__))}")
         _loaded = loaded
     return _loaded
 

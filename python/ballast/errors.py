@@ -78,6 +78,14 @@ class NoData(Refused):
     """The job has no examples to lease."""
 
 
+class JobEnded(Refused):
+    """The job has finished: its examples are done, or all its workers have left."""
+
+
+class VersionsDiffer(Refused):
+    """The library and the servers, which the message names with their versions, speak different protocols."""
+
+
 class AccessDenied(Error, PermissionError):
     """The token or the certificate does not allow the call."""
 
@@ -98,6 +106,8 @@ _BY_REASON: Dict[str, Type[Error]] = {
     "TENSOR_DIFFERS": TensorDiffers,
     "VALUES_SET": ValuesSet,
     "NO_DATA": NoData,
+    "JOB_ENDED": JobEnded,
+    "PROTOCOL_VERSION": VersionsDiffer,
 }
 
 # By the codes of gRPC.
@@ -114,6 +124,11 @@ _BY_CODE: Dict[int, Type[Error]] = {
     14: Unavailable,
     16: AccessDenied,
 }
+
+
+def closed_error() -> Cancelled:
+    """Returns the exception for a call of a connection that was closed."""
+    return Cancelled("the connection is closed", 1, "CANCELLED")
 
 
 def make_error(message: str, code: int, reason: str, details: Mapping[str, str]) -> Error:

@@ -145,7 +145,7 @@ class ConnectionTest(unittest.TestCase):
             (lambda: ps.push({"v": np.zeros((2, 3), np.float32)}),
              r'tensor "v" was not declared, want one of \[\'w\'\]'),
             (lambda: ps.pull({"w": read_only}), 'memory for "w": got a read-only array, want a writable one'),
-            (lambda: ps.push({"w": np.zeros((2, 3), np.float32)}, examples=-1), "examples: got -1, want at least 0"),
+            (lambda: ps.push({"w": np.zeros((2, 3), np.float32)}, examples=-1), "examples: got -1, want an integer from 0 to 4294967295"),
             (lambda: ps.declare({"u": np.zeros(2, np.float32)}, "sgdd { }"), 'has no field "sgdd"; did you mean "sgd"'),
             (lambda: ps.declare({"u": np.zeros(2, np.float32)}, ballast.SGD(-1)), "learning_rate"),
             (lambda: ps.leases(), "got a connection without examples"),
