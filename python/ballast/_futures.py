@@ -26,6 +26,9 @@ class Future(concurrent.futures.Future):
     awaited, too. It cannot be cancelled: the servers bound its time. If nobody asks a future that fails, the connection's
     next call raises the exception. Its callbacks may call the connection, and wait for other futures."""
 
+    # For a future whose constructor a signal ends.
+    _asked = True
+
     def __init__(self, what: str, completer: "Completer") -> None:
         super().__init__()
         self.what = what
