@@ -411,12 +411,12 @@ class Connection:
             progress = _library.Progress(
                 step=step, epoch=epoch, learning_rate=self._learning_rate, examples=examples, loss_sum=loss_sum,
                 steps=max(step - self._reported_step, 0), seconds=now - self._reported,
-                wait_seconds=min(self._waited, now - self._reported))
+                wait_seconds=min(self._waited + self._completer.waited, now - self._reported))
             if evaluation is not None and number == len(parts) - 1:
                 progress.evaluated = 1
                 progress.epochs_done, progress.test_loss, progress.test_accuracy = evaluation
             _library.check(self._lib.ballast_report(worker, ctypes.byref(progress)))
-            self._reported, self._reported_step, self._waited = now, step, 0.0
+            self._reported, self._reported_step, self._waited, self._completer.waited = now, step, 0.0, 0.0
 
     # --- the end ---
 

@@ -38,6 +38,7 @@ class Future(concurrent.futures.Future):
 
     def result(self, timeout: Optional[float] = None) -> Result:
         """Waits for the outcome; Timeout after so many seconds, and the operation goes on."""
+        began = time.monotonic()
         try:
             self._completer.prepare_wait(self, timeout)
             return super().result(timeout)
@@ -49,6 +50,7 @@ class Future(concurrent.futures.Future):
             self._asked = True
             raise
         finally:
+            self._completer.waited += time.monotonic() - began
             # The exception's traceback refers to this frame, which would refer to the exception.
             del self
 
@@ -88,6 +90,8 @@ class Completer:
         self._process = os.getpid()
         # Held while an operation begins, so that its future is there when it ends.
         self._lock = threading.Lock()
+        self.waited = 0.0
+        """Seconds that callers have waited for results, in all."""
         self._futures: Dict[int, Tuple[Future, Any]] = {}
         self._ignored: Optional[BaseException] = None
         self._thread = threading.Thread(target=self._run, name="ballast", daemon=True)
