@@ -106,7 +106,9 @@ class FakeRows {
     if (dim == dims_.end() || !ids.has_value()) return std::nullopt;
     Batch batch{*ids, std::vector<float>(ids->size() * dim->second), {}, gradients.encoding()};
     batch.versions.resize(gradients.versions().size() / sizeof(uint32_t));
-    std::memcpy(batch.versions.data(), gradients.versions().data(), batch.versions.size() * sizeof(uint32_t));
+    if (!batch.versions.empty()) {
+      std::memcpy(batch.versions.data(), gradients.versions().data(), batch.versions.size() * sizeof(uint32_t));
+    }
     if (!batch.versions.empty() && batch.versions.size() != ids->size()) return std::nullopt;
     const absl::string_view payload(gradients.payload());
     const absl::StatusOr<const Codec*> codec = FindCodec(gradients.encoding());
