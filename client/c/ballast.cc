@@ -142,6 +142,34 @@ absl::Status CheckPresent(const void* pointer, const char* name) {
   return absl::InvalidArgumentError(absl::StrCat(name, ": got NULL, want a pointer"));
 }
 
+// More tensors or tables than any call has: a negative number, or one of another type.
+constexpr uint64_t kMaxCount = 1 << 24;
+
+absl::Status CheckArray(const void* pointer, uint64_t count, const char* name) {
+  if (count > kMaxCount) {
+    return absl::InvalidArgumentError(absl::StrCat(name, ": got a count of ", count, ", want at most ", kMaxCount));
+  }
+  return count == 0 ? absl::OkStatus() : CheckPresent(pointer, name);
+}
+
+// Checks what an operation on tensors was given.
+absl::Status CheckTensors(const ballast_tensor* tensors, size_t count, const char* name, bool need_data = true) {
+  absl::Status status = CheckArray(tensors, count, name);
+  for (size_t i = 0; status.ok() && need_data && i < count; ++i) {
+    if (tensors[i].elements > 0) status = CheckPresent(tensors[i].data, name);
+  }
+  return status;
+}
+
+absl::Status CheckRows(const ballast_rows* tables, size_t count) {
+  absl::Status status = CheckArray(tables, count, "tables");
+  for (size_t i = 0; status.ok() && i < count; ++i) {
+    if (tables[i].count > 0) status = CheckPresent(tables[i].ids, "ids");
+    if (status.ok() && tables[i].elements > 0) status = CheckPresent(tables[i].data, "rows");
+  }
+  return status;
+}
+
 std::string TextOr(const char* text, const std::string& otherwise) {
   return text == nullptr || text[0] == '\0' ? otherwise : text;
 }
@@ -172,10 +200,14 @@ void Start(ballast_worker* worker, uint64_t operation, bool pushes, Call call) {
   });
 }
 
-// Registers the operation and starts it.
+// Registers the operation and starts it, unless its arguments are at fault.
 template <typename Call>
-uint64_t Begin(ballast_worker* worker, std::string what, bool pushes, Call call) {
+uint64_t Begin(ballast_worker* worker, std::string what, bool pushes, const absl::Status& arguments, Call call) {
   const uint64_t operation = worker->queue.Begin(std::move(what));
+  if (!arguments.ok()) {
+    worker->queue.End(operation, arguments);
+    return operation;
+  }
   Start(worker, operation, pushes, std::move(call));
   return operation;
 }
@@ -207,9 +239,14 @@ std::optional<double> PositionOf(const ballast_step& step) {
   return step.position >= 0 ? std::make_optional(step.position) : std::nullopt;
 }
 
+uint64_t StepOf(const ballast_step* step) { return step == nullptr ? 0 : step->step; }
+
 // Parses texts of specs and declares them.
 template <typename Spec, typename DeclareAll>
 absl::Status Declare(const char* kind, const char* const* texts, size_t count, uint32_t* ids, DeclareAll declare) {
+  absl::Status given = CheckArray(texts, count, "specs");
+  if (given.ok()) given = CheckArray(ids, count, "ids");
+  if (!given.ok()) return given;
   std::vector<Spec> specs(count);
   for (size_t i = 0; i < count; ++i) {
     absl::Status status = CheckPresent(texts[i], kind);
@@ -252,6 +289,11 @@ absl::Status Join(const ballast_options* given, ballast_worker** joined) {
   absl::Status status = CheckPresent(given, "options");
   if (status.ok()) status = CheckPresent(joined, "worker");
   if (!status.ok()) return status;
+  if (given->size == 0 || given->size % alignof(ballast_options) != 0 || given->size > sizeof(ballast_options)) {
+    return absl::InvalidArgumentError(absl::StrCat("options: got a size of ", given->size, ", want at most ",
+                                                   sizeof(ballast_options), ", the size in library ",
+                                                   ballast::kVersion));
+  }
   // A program that was compiled with an older header has fewer options.
   ballast_options all = {};
   std::memcpy(&all, given, std::min(given->size, sizeof(all)));
@@ -270,19 +312,21 @@ absl::Status CheckIdle(const ballast_worker* worker, const char* call) {
   return absl::InvalidArgumentError(absl::StrCat(call, ": got ", in_flight, " operations in flight, want none"));
 }
 
+ballast_error* NoWorker() { return ToError(CheckPresent(nullptr, "worker")); }
+
 }  // namespace
 
 const char* ballast_version(void) { return ballast::kVersion; }
 
-int ballast_error_code(const ballast_error* error) { return error->code; }
-const char* ballast_error_reason(const ballast_error* error) { return error->reason.c_str(); }
-const char* ballast_error_message(const ballast_error* error) { return error->message.c_str(); }
-size_t ballast_error_details(const ballast_error* error) { return error->details.size(); }
+int ballast_error_code(const ballast_error* error) { return error == nullptr ? 0 : error->code; }
+const char* ballast_error_reason(const ballast_error* error) { return error == nullptr ? "" : error->reason.c_str(); }
+const char* ballast_error_message(const ballast_error* error) { return error == nullptr ? "" : error->message.c_str(); }
+size_t ballast_error_details(const ballast_error* error) { return error == nullptr ? 0 : error->details.size(); }
 const char* ballast_error_detail_name(const ballast_error* error, size_t index) {
-  return index < error->details.size() ? error->details[index].first.c_str() : "";
+  return index < ballast_error_details(error) ? error->details[index].first.c_str() : "";
 }
 const char* ballast_error_detail_value(const ballast_error* error, size_t index) {
-  return index < error->details.size() ? error->details[index].second.c_str() : "";
+  return index < ballast_error_details(error) ? error->details[index].second.c_str() : "";
 }
 void ballast_error_free(ballast_error* error) { delete error; }
 
@@ -291,6 +335,7 @@ ballast_error* ballast_join(const ballast_options* options, ballast_worker** wor
 }
 
 ballast_error* ballast_leave(ballast_worker* worker, const char* failure) {
+  if (worker == nullptr) return NoWorker();
   const absl::Status status = worker->worker->Leave(TextOr(failure, ""));
   worker->queue.Close();
   return ToError(status);
@@ -299,44 +344,59 @@ ballast_error* ballast_leave(ballast_worker* worker, const char* failure) {
 void ballast_free(ballast_worker* worker) { delete worker; }
 
 void ballast_get_membership(const ballast_worker* worker, ballast_membership* membership) {
+  if (membership == nullptr) return;
+  *membership = {};
+  if (worker == nullptr) return;
   const ProgramWorker& member = *worker->worker;
   *membership = {member.rank(), member.workers(), member.servers(), member.returns(), member.first_step()};
 }
 
 ballast_error* ballast_declare(ballast_worker* worker, const char* const* specs, size_t count, uint32_t* ids) {
+  if (worker == nullptr) return NoWorker();
   return ToError(Declare<ballast::v1::TensorSpec>(
       "tensor", specs, count, ids, [&](auto parsed) { return worker->worker->Declare(std::move(parsed)); }));
 }
 
 ballast_error* ballast_declare_tables(ballast_worker* worker, const char* const* specs, size_t count, uint32_t* ids) {
+  if (worker == nullptr) return NoWorker();
   return ToError(Declare<ballast::v1::TableSpec>(
       "table", specs, count, ids, [&](auto parsed) { return worker->worker->DeclareTables(std::move(parsed)); }));
 }
 
 uint64_t ballast_set_values(ballast_worker* worker, const ballast_tensor* tensors, size_t count) {
-  std::vector<ballast::FirstValues> values;
-  for (size_t i = 0; i < count; ++i) {
-    values.push_back({tensors[i].id, absl::MakeConstSpan(tensors[i].data, tensors[i].elements)});
-  }
-  return Begin(worker, Describe("setting", count, "tensor", 0), false,
-               [&] { return worker->worker->client().SetValues(values); });
+  if (worker == nullptr) return 0;
+  return Begin(worker, Describe("setting", count, "tensor", 0), false, CheckTensors(tensors, count, "values"), [&] {
+    std::vector<ballast::FirstValues> values;
+    for (size_t i = 0; i < count; ++i) {
+      values.push_back({tensors[i].id, absl::MakeConstSpan(tensors[i].data, tensors[i].elements)});
+    }
+    return worker->worker->client().SetValues(values);
+  });
 }
 
 uint64_t ballast_push(ballast_worker* worker, const ballast_step* step, const ballast_tensor* gradients, size_t count) {
-  return Begin(worker, Describe("push", count, "tensor", step->step), true, [&] {
+  if (worker == nullptr) return 0;
+  absl::Status given = CheckPresent(step, "step");
+  if (given.ok()) given = CheckTensors(gradients, count, "gradients", step->examples > 0);
+  return Begin(worker, Describe("push", count, "tensor", StepOf(step)), true, given, [&] {
     return worker->worker->client().Push(step->step, step->examples, ToGradients(gradients, count, step->examples),
                                          PositionOf(*step));
   });
 }
 
 uint64_t ballast_pull(ballast_worker* worker, uint64_t step, const ballast_tensor* values, size_t count) {
-  return Begin(worker, Describe("pull", count, "tensor", step), false,
+  if (worker == nullptr) return 0;
+  return Begin(worker, Describe("pull", count, "tensor", step), false, CheckTensors(values, count, "values"),
                [&] { return worker->worker->client().Pull(step, ToValues(values, count)); });
 }
 
 uint64_t ballast_push_pull(ballast_worker* worker, const ballast_step* step, const ballast_tensor* gradients,
                            const ballast_tensor* values, size_t count) {
-  return Begin(worker, Describe("push-pull", count, "tensor", step->step), true, [&] {
+  if (worker == nullptr) return 0;
+  absl::Status given = CheckPresent(step, "step");
+  if (given.ok()) given = CheckTensors(gradients, count, "gradients", step->examples > 0);
+  if (given.ok()) given = CheckTensors(values, count, "values");
+  return Begin(worker, Describe("push-pull", count, "tensor", StepOf(step)), true, given, [&] {
     return worker->worker->client().PushPull(step->step, step->examples, ToGradients(gradients, count, step->examples),
                                              ToValues(values, count), PositionOf(*step));
   });
@@ -344,7 +404,15 @@ uint64_t ballast_push_pull(ballast_worker* worker, const ballast_step* step, con
 
 uint64_t ballast_push_pull_owned(ballast_worker* worker, const ballast_step* step, const ballast_tensor* gradients,
                                  const ballast_tensor* values, size_t count) {
-  const uint64_t operation = worker->queue.Begin(Describe("push-pull", count, "tensor", step->step), true);
+  if (worker == nullptr) return 0;
+  absl::Status given = CheckPresent(step, "step");
+  if (given.ok()) given = CheckTensors(gradients, count, "gradients", step->examples > 0);
+  if (given.ok()) given = CheckTensors(values, count, "values");
+  const uint64_t operation = worker->queue.Begin(Describe("push-pull", count, "tensor", StepOf(step)), true);
+  if (!given.ok()) {
+    worker->queue.End(operation, given);
+    return operation;
+  }
   worker->starter.Start([worker, operation, step = *step, sent = ToGradients(gradients, count, step->examples),
                          received = ToValues(values, count)] {
     Start(worker, operation, true, [&] {
@@ -355,42 +423,51 @@ uint64_t ballast_push_pull_owned(ballast_worker* worker, const ballast_step* ste
 }
 
 uint64_t ballast_pull_rows(ballast_worker* worker, uint64_t step, const ballast_rows* tables, size_t count) {
-  std::vector<ballast::RowPull> pulls;
-  for (size_t i = 0; i < count; ++i) {
-    const ballast_rows& rows = tables[i];
-    ballast::RowPull& pull = pulls.emplace_back();
-    pull.table_id = rows.table;
-    pull.ids = absl::MakeConstSpan(rows.ids, rows.count);
-    pull.values = absl::MakeSpan(rows.data, rows.elements);
-    if (rows.versions != nullptr) pull.versions = absl::MakeSpan(rows.versions, rows.count);
-  }
-  return Begin(worker, Describe("pull of rows", count, "table", step), false,
-               [&] { return worker->worker->client().PullRows(pulls, step); });
+  if (worker == nullptr) return 0;
+  return Begin(worker, Describe("pull of rows", count, "table", step), false, CheckRows(tables, count), [&] {
+    std::vector<ballast::RowPull> pulls;
+    for (size_t i = 0; i < count; ++i) {
+      const ballast_rows& rows = tables[i];
+      ballast::RowPull& pull = pulls.emplace_back();
+      pull.table_id = rows.table;
+      pull.ids = absl::MakeConstSpan(rows.ids, rows.count);
+      pull.values = absl::MakeSpan(rows.data, rows.elements);
+      if (rows.versions != nullptr) pull.versions = absl::MakeSpan(rows.versions, rows.count);
+    }
+    return worker->worker->client().PullRows(pulls, step);
+  });
 }
 
 uint64_t ballast_push_rows(ballast_worker* worker, const ballast_step* step, const ballast_rows* tables, size_t count,
                            int last_of_step) {
-  std::vector<ballast::RowPush> pushes;
-  for (size_t i = 0; i < count; ++i) {
-    const ballast_rows& rows = tables[i];
-    ballast::RowPush& push = pushes.emplace_back();
-    push.table_id = rows.table;
-    push.ids = absl::MakeConstSpan(rows.ids, rows.count);
-    push.gradients = absl::MakeConstSpan(rows.data, rows.elements);
-    if (rows.versions != nullptr) push.versions = absl::MakeConstSpan(rows.versions, rows.count);
-  }
-  return Begin(worker, Describe("push of rows", count, "table", step->step), true, [&] {
+  if (worker == nullptr) return 0;
+  absl::Status given = CheckPresent(step, "step");
+  if (given.ok()) given = CheckRows(tables, count);
+  return Begin(worker, Describe("push of rows", count, "table", StepOf(step)), true, given, [&] {
+    std::vector<ballast::RowPush> pushes;
+    for (size_t i = 0; i < count; ++i) {
+      const ballast_rows& rows = tables[i];
+      ballast::RowPush& push = pushes.emplace_back();
+      push.table_id = rows.table;
+      push.ids = absl::MakeConstSpan(rows.ids, rows.count);
+      push.gradients = absl::MakeConstSpan(rows.data, rows.elements);
+      if (rows.versions != nullptr) push.versions = absl::MakeConstSpan(rows.versions, rows.count);
+    }
     return worker->worker->client().PushRows(step->step, step->examples, pushes, last_of_step != 0, PositionOf(*step));
   });
 }
 
 ballast_error* ballast_wait(ballast_worker* worker, uint64_t operation, double seconds, ballast_result* result) {
+  if (worker == nullptr) return NoWorker();
   const absl::StatusOr<ballast_result> outcome = worker->queue.Wait(operation, Seconds(seconds));
   if (outcome.ok() && result != nullptr) *result = *outcome;
   return ToError(outcome.status());
 }
 
 ballast_error* ballast_wait_any(ballast_worker* worker, double seconds, uint64_t* operation, ballast_result* result) {
+  if (operation != nullptr) *operation = 0;
+  if (worker == nullptr) return NoWorker();
+  if (absl::Status status = CheckPresent(operation, "operation"); !status.ok()) return ToError(status);
   const auto completed = worker->queue.WaitAny(Seconds(seconds));
   *operation = completed.operation;
   if (completed.operation == 0) {
@@ -401,7 +478,11 @@ ballast_error* ballast_wait_any(ballast_worker* worker, double seconds, uint64_t
 }
 
 ballast_error* ballast_next_lease(ballast_worker* worker, double seconds, ballast_lease* lease, int* finished) {
-  if (absl::Status status = CheckIdle(worker, "next lease"); !status.ok()) return ToError(status);
+  if (worker == nullptr) return NoWorker();
+  absl::Status given = CheckPresent(lease, "lease");
+  if (given.ok()) given = CheckPresent(finished, "finished");
+  if (given.ok()) given = CheckIdle(worker, "next lease");
+  if (!given.ok()) return ToError(given);
   const absl::StatusOr<std::optional<ProgramWorker::Lease>> next = worker->worker->NextLease(Seconds(seconds));
   if (!next.ok()) return ToError(next.status());
   *finished = !next->has_value();
@@ -413,16 +494,22 @@ ballast_error* ballast_next_lease(ballast_worker* worker, double seconds, ballas
 }
 
 ballast_error* ballast_complete_lease(ballast_worker* worker, uint64_t lease, uint64_t steps, uint64_t batches) {
+  if (worker == nullptr) return NoWorker();
   return ToError(worker->worker->CompleteLease(lease, steps, batches));
 }
 
 ballast_error* ballast_pause(ballast_worker* worker) {
+  if (worker == nullptr) return NoWorker();
   if (absl::Status status = CheckIdle(worker, "pause"); !status.ok()) return ToError(status);
   return ToError(worker->worker->Pause());
 }
 
 ballast_error* ballast_catch_up(ballast_worker* worker, const ballast_tensor* values, size_t count, uint64_t* step) {
-  if (absl::Status status = CheckIdle(worker, "catch up"); !status.ok()) return ToError(status);
+  if (worker == nullptr) return NoWorker();
+  absl::Status given = CheckTensors(values, count, "values");
+  if (given.ok()) given = CheckPresent(step, "step");
+  if (given.ok()) given = CheckIdle(worker, "catch up");
+  if (!given.ok()) return ToError(given);
   const absl::StatusOr<uint64_t> next = worker->worker->CatchUp(ToValues(values, count));
   if (next.ok()) *step = *next;
   return ToError(next.status());
@@ -435,12 +522,15 @@ ballast_error* ballast_shuffled(uint64_t n, uint64_t seed, uint32_t epoch, uint6
         absl::StrCat("positions: got ", count, " from ", begin, " on, want at most ", n, " in all")));
   }
   if (count == 0) return nullptr;
+  if (absl::Status status = CheckPresent(examples, "examples"); !status.ok()) return ToError(status);
   const ballast::Permutation order(n, seed, epoch);
   for (uint64_t i = 0; i < count; ++i) examples[i] = order(begin + i);
   return nullptr;
 }
 
 ballast_error* ballast_report(ballast_worker* worker, const ballast_progress* progress) {
+  if (worker == nullptr) return NoWorker();
+  if (absl::Status status = CheckPresent(progress, "progress"); !status.ok()) return ToError(status);
   ballast::v1::WorkerProgress mine;
   mine.set_step(progress->step);
   mine.set_epoch(progress->epoch);

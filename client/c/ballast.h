@@ -3,7 +3,8 @@
 // job: it declares tensors and tables, which live on the servers with their optimizers, pushes gradients and pulls
 // values.
 //
-// Errors: a function that can fail returns NULL, or an error that the caller frees.
+// Errors: a function that can fail returns NULL, or an error that the caller frees. An argument that is NULL and must not
+// be is an error too; an operation without a worker gets the number 0.
 // Operations: push, pull and so on begin an operation and return its number at once, from 1; the outcome of each, an
 // error too, is taken once with ballast_wait or ballast_wait_any. Until then the arrays that the operation was given
 // belong to it; all other arguments are copied. The servers and the job bound the time of every operation.
