@@ -68,7 +68,7 @@ class Future(concurrent.futures.Future):
     def _check_done(self, timeout: Optional[float]) -> None:
         # The operation itself may have failed with a Timeout.
         if not self.done():
-            raise Timeout(f"timed out after {timeout or 0:g} s waiting for the {self.what}", 4, "WAIT_TIMEOUT") from None
+            raise _timeout(timeout or 0.0, self) from None
 
     def __del__(self) -> None:
         if self._asked or not self.done():
@@ -79,6 +79,10 @@ class Future(concurrent.futures.Future):
 
     def __await__(self) -> Generator[Any, None, Result]:
         return asyncio.wrap_future(self).__await__()
+
+
+def _timeout(seconds: float, future: Future) -> Timeout:
+    return Timeout(f"timed out after {seconds:g} s waiting for the {future.what}", 4, "WAIT_TIMEOUT")
 
 
 class Completer:
@@ -147,7 +151,13 @@ class Completer:
         while True:
             left = deadline - time.monotonic()
             if future.done() or left <= _GLANCE or self._is_this_thread():
-                future.result(max(left, 0.0))
+                # In this thread, futures complete only while it asks for them.
+                self.prepare_wait(future, max(left, 0.0))
+                if not future.done() and not self._is_this_thread():
+                    concurrent.futures.wait([future], max(left, 0.0))
+                if not future.done():
+                    raise _timeout(timeout, future)
+                future.result()
                 return
             self.check_process()
             concurrent.futures.wait([future], _GLANCE)

@@ -135,7 +135,7 @@ class BadInputTest(unittest.TestCase):
         ps = self.ps
         for shape, message in (((-1,), r'shape of "x": got -1, want an integer from 0'), ((1.5,), "got 1.5"),
                                (3, r'shape of "x": got 3, want a tuple'), ((2**70,), "got 1180591620717411303424"),
-                               ((0,), "shape"), ((2**40,), "."), ((2**32, 2**32), ".")):
+                               ((0,), "dimension 0, want at least 1"), ((2**40,), "."), ((2**32, 2**32), ".")):
             self.refuses(message, lambda: ps.declare({"x": shape}, ballast.SGD(1), initializer="zeros {}"),
                          ballast.Error)
         ones = np.ones(3, np.float32)
