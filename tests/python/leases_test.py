@@ -27,22 +27,25 @@ EXAMPLE, BALLAST = sys.argv[3:5]
 import ballast
 from servers import Servers, output_of, run_python
 
-# A worker that prints the examples of each batch, once its lease is done.
+# A worker that prints the examples of each batch, once its lease is done. "stops" stops it after 20 batches; "waits" lets
+# it begin when it is told to.
 WORKER = """
 import sys
 import numpy as np, ballast
-policy, rank, slow = sys.argv[2], int(sys.argv[3]), len(sys.argv) > 4
+policy, rank, mode = sys.argv[2], int(sys.argv[3]), sys.argv[4]
 with ballast.connect(sys.argv[1], job="test", policy=policy, rank=rank, examples=1000, batch_size=10, epochs=2) as ps:
     w = np.zeros(3, np.float32)
     ps.declare({"w": w}, ballast.SGD(0.001))
     ps.pull({"w": w})
     batches = 0
+    if mode == "waits":
+        sys.stdin.readline()
     for batch in ps.leases():
         ps.push_pull({"w": np.ones(3, np.float32)}, into={"w": w}, examples=len(batch)).result()
         ps.log(loss=1.0)
         print(ps._batches.epoch, *batch, flush=True)
         batches += 1
-        if slow and batches == 20:
+        if mode == "stops" and batches == 20:
             print("stops", flush=True)
             sys.stdin.read()
 print("end", w[0])
@@ -63,7 +66,7 @@ class LeasesTest(unittest.TestCase):
     def test_each_example_of_each_epoch_once(self):
         for policy in ("sync {}", "async {}"):
             with self.subTest(policy), Servers(SERVER, servers=2, workers=2) as servers:
-                workers = [run_python(WORKER, servers.address, policy, str(rank)) for rank in range(2)]
+                workers = [run_python(WORKER, servers.address, policy, str(rank), "") for rank in range(2)]
                 outputs = [output_of(worker) for worker in workers]
                 for status, output in outputs:
                     self.assertEqual(status, 0, output)
@@ -93,17 +96,21 @@ class LeasesTest(unittest.TestCase):
     def test_examples_of_a_killed_worker_go_to_the_others(self):
         for policy in ("sync {}", "async {}"):
             with self.subTest(policy), Servers(SERVER, servers=2, workers=2) as servers:
-                other = run_python(WORKER, servers.address, policy, "0")
-                killed = subprocess.Popen([sys.executable, "-c", "import sys; sys.path[:0] = ['python']" + WORKER,
-                                           servers.address, policy, "1", "slow"], stdin=subprocess.PIPE,
-                                          stdout=subprocess.PIPE, text=True)
-                for line in killed.stdout:
-                    if line == "stops\n":
-                        break
+                def start(rank, mode):
+                    return subprocess.Popen([sys.executable, "-c", "import sys; sys.path[:0] = ['python']" + WORKER,
+                                             servers.address, policy, rank, mode], stdin=subprocess.PIPE,
+                                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+                # Alone, it could finish the job before the one that is to be killed has begun.
+                other = start("0", "waits" if policy.startswith("async") else "")
+                killed = start("1", "stops")
+                self.assertIn("stops\n", iter(killed.stdout.readline, ""))
                 os.kill(killed.pid, signal.SIGKILL)
                 killed.communicate()
+                other.stdin.write("\n")
+                other.stdin.flush()
                 # It returns in its place.
-                again = run_python(WORKER, servers.address, policy, "1")
+                again = run_python(WORKER, servers.address, policy, "1", "")
                 (status, output), (status_again, output_again) = output_of(other), output_of(again)
                 self.assertEqual((status, status_again), (0, 0), output + output_again)
                 progress = subprocess.run([BALLAST, "status", servers.address], capture_output=True, text=True).stdout
