@@ -3,15 +3,14 @@
 // job: it declares tensors and tables, which live on the servers with their optimizers, pushes gradients and pulls
 // values.
 //
-// Errors: a function that can fail returns NULL, or an error that the caller frees. An argument that is NULL and must not
-// be is an error too; an operation without a worker gets the number 0.
-// Operations: push, pull and so on begin an operation and return its number at once, from 1; the outcome of each, an
-// error too, is taken once with ballast_wait or ballast_wait_any. Until then the arrays that the operation was given
-// belong to it; all other arguments are copied. The servers and the job bound the time of every operation.
-// Texts of messages are in protobuf's text format, as in a job file: "sgd { learning_rate: 0.1 }".
-// Thread safety: any thread may call any function, but none while or after another one calls ballast_free; one at a
-// time calls ballast_next_lease, ballast_catch_up and ballast_leave. A process that forks uses a worker only in the
-// parent.
+// Errors: a function that can fail returns NULL, or an error that the caller frees. An argument that is NULL and must
+// not be is an error too; an operation without a worker gets the number 0. Operations: push, pull and so on begin an
+// operation and return its number at once, from 1; the outcome of each, an error too, is taken once with ballast_wait
+// or ballast_wait_any. Until then the arrays that the operation was given belong to it; all other arguments are copied.
+// The servers and the job bound the time of every operation. Texts of messages are in protobuf's text format, as in a
+// job file: "sgd { learning_rate: 0.1 }". Thread safety: any thread may call any function, but none while or after
+// another one calls ballast_free; one at a time calls ballast_next_lease, ballast_catch_up and ballast_leave. A process
+// that forks uses a worker only in the parent.
 #ifndef BALLAST_H_
 #define BALLAST_H_
 
