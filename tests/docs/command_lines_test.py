@@ -243,6 +243,9 @@ def flags_exist(line, folder):
     text = help_of(line)
     known = {flag.replace("_", "-") for flag in re.findall(r"--([a-z][\w-]*)", text)} | {"help"}
     for word in line.words[1:]:
+        if word == "--":
+            # What follows belongs to the user's program.
+            break
         flag = re.match(r"--([\w-]+)", word)
         if not flag:
             continue
@@ -345,6 +348,7 @@ TABLE = [
     (r"ballast launch .*--durability checkpoint\b", until_checkpoint, ""),
     (r"ballast launch .*--resume ", until_resumed, ""),
     (r"ballast launch .*--hosts ", flags_exist, "needs other hosts"),
+    (r"ballast run ", flags_exist, "//tests/python:run_test and examples_test run such programs"),
     (r"ballast (launch|job|sweep|keys|data) ", run, ""),
     (r"ballast plot runs/a ", flags_exist, "compares runs that the reader has made"),
     (r"ballast eval model\.safetensors ", flags_exist, "reads a model that the reader has moved"),
