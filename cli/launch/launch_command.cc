@@ -81,23 +81,13 @@ void PrintStart(const LaunchRequest& request, const RunFolder& folder, std::ostr
                          hosts == 0 ? "" : absl::StrFormat(" on %d host%s", hosts, hosts == 1 ? "" : "s"),
                          folder.path())
       << std::endl;
-  if (!request.resume) return;
-  err << (plan.resume.empty() ? "no run of this job has a checkpoint; the job starts from the beginning"
-                              : absl::StrCat("the job resumes from ", plan.resume))
-      << std::endl;
-  if (request.all_epochs_done) {
-    err << "all its epochs are done, and nothing is left to train: to train on, raise training.epochs" << std::endl;
-  }
+  PrintResume(request, err);
 }
 
 }  // namespace
 
 CommandResult LaunchCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err) {
-  EnvironmentFlags environment = TakeEnvironmentFlags(LaunchFlags(), args);
-  for (const std::string& line : environment.lines) err << line << std::endl;
-  std::vector<std::string> words = std::move(environment.words);
-  words.insert(words.end(), args.begin(), args.end());
-  const absl::StatusOr<Arguments> arguments = ParseLaunch(words);
+  const absl::StatusOr<Arguments> arguments = ParseLaunch(WithEnvironment(LaunchFlags(), args, err));
   if (!arguments.ok()) return Fail(err, arguments.status(), kExitBadInput);
   if (arguments->help()) {
     out << kUsage << DescribeFlags(LaunchFlags());
@@ -130,11 +120,7 @@ CommandResult LaunchCommand(absl::Span<const std::string> args, std::ostream& ou
                                  .endless = request->job.data().has_stream(),
                                  .insecure = request->insecure,
                                  .verbose = request->verbose};
-  CommandResult result = ConcludeLaunch(*request, *folder, RunSession(request->plan, session, err), out, err);
-  if (absl::Status status = record->End(result.exit_status, result.error.message()); !status.ok()) {
-    err << "warning: " << status.message() << "\n";
-  }
-  return result;
+  return EndRecord(*record, ConcludeLaunch(*request, *folder, RunSession(request->plan, session, err), out, err), err);
 }
 
 }  // namespace ballast

@@ -77,4 +77,13 @@ EnvironmentFlags TakeEnvironmentFlags(absl::Span<const FlagSpec> flags, absl::Sp
   return taken;
 }
 
+std::vector<std::string> WithEnvironment(absl::Span<const FlagSpec> flags, absl::Span<const std::string> words,
+                                         std::ostream& err) {
+  EnvironmentFlags environment = TakeEnvironmentFlags(flags, words);
+  for (const std::string& line : environment.lines) err << line << std::endl;
+  std::vector<std::string> all = std::move(environment.words);
+  all.insert(all.end(), words.begin(), words.end());
+  return all;
+}
+
 }  // namespace ballast

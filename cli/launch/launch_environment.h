@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -22,5 +23,9 @@ struct EnvironmentFlags {
 // others are ignored. Those that are no flags (the paths of Ballast's own files, and the settings of the emulated GPU
 // of tests) stay. Call before other threads start.
 EnvironmentFlags TakeEnvironmentFlags(absl::Span<const FlagSpec> flags, absl::Span<const std::string> words);
+
+// Returns the words behind those that the environment adds, and prints on `err` what it does.
+std::vector<std::string> WithEnvironment(absl::Span<const FlagSpec> flags, absl::Span<const std::string> words,
+                                         std::ostream& err);
 
 }  // namespace ballast

@@ -184,7 +184,9 @@ absl::Status ReadResume(const Arguments& arguments, LaunchRequest& request) {
   const auto& leases = (*checkpoint)->manifest.leases();
   uint32_t done = leases.next().epoch();
   for (const auto& rank : leases.by_rank()) done = std::max(done, rank.epoch());
-  request.all_epochs_done = done >= request.job.training().epochs();
+  // A program's job has its epochs only once it runs.
+  const uint32_t epochs = request.job.training().epochs();
+  request.all_epochs_done = epochs > 0 && done >= epochs;
   return absl::OkStatus();
 }
 
@@ -237,7 +239,15 @@ absl::StatusOr<Arguments> ParseLaunch(absl::Span<const std::string> words) {
   return arguments;
 }
 
-absl::Status ReadProcesses(const Arguments& arguments, LaunchPlan& plan) {
+absl::Status ReadCommonFlags(const Arguments& arguments, LaunchRequest& request) {
+  request.run_dir = arguments.Get("run-dir", "");
+  if (arguments.Has("run-dir") && request.run_dir.empty()) {
+    return absl::InvalidArgumentError("flag --run-dir: got \"\", want a directory");
+  }
+  request.insecure = arguments.Has("insecure");
+  request.json = arguments.Has("json");
+  request.verbose = arguments.Has("verbose");
+  LaunchPlan& plan = request.plan;
   auto servers = arguments.GetInt("servers", 1, 1, kMaxProcesses);
   if (!servers.ok()) return servers.status();
   if (absl::Status status = ReadHosts(arguments, plan); !status.ok()) return status;
@@ -288,14 +298,7 @@ absl::StatusOr<LaunchRequest> ReadLaunchRequest(const Arguments& arguments) {
   request.source.path = arguments.positional()[0];
   request.source.set_files = arguments.GetAll("set-file");
   request.source.sets = arguments.GetAll("set");
-  request.run_dir = arguments.Get("run-dir", "");
-  if (arguments.Has("run-dir") && request.run_dir.empty()) {
-    return absl::InvalidArgumentError("flag --run-dir: got \"\", want a directory");
-  }
-  request.insecure = arguments.Has("insecure");
-  request.json = arguments.Has("json");
-  request.verbose = arguments.Has("verbose");
-  if (absl::Status status = ReadProcesses(arguments, request.plan); !status.ok()) return status;
+  if (absl::Status status = ReadCommonFlags(arguments, request); !status.ok()) return status;
   const bool remote = HasOtherHosts(request.plan);
   auto overrides = ReadOverrides(arguments);
   if (!overrides.ok()) return overrides.status();

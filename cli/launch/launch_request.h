@@ -40,10 +40,10 @@ struct LaunchRequest {
 // Parses the words after "launch"; an unknown flag that resembles a field of the job is answered with --set.
 absl::StatusOr<Arguments> ParseLaunch(absl::Span<const std::string> words);
 
-// Parts of ReadLaunchRequest for other commands with the same flags. ReadProcesses: numbers of processes, their hosts,
-// threads, restarts and timeouts. ReadOverrides: the mode, the codecs, the precision and the durability. ReadResume:
-// needs the job. CheckChaos: the durability must outlive the kills.
-absl::Status ReadProcesses(const Arguments& arguments, LaunchPlan& plan);
+// Parts of ReadLaunchRequest for other commands with the same flags. ReadCommonFlags: the run directory, the output,
+// and the processes with their hosts, threads, restarts and timeouts. ReadOverrides: the mode, the codecs, the
+// precision and the durability. ReadResume: needs the job. CheckChaos: the durability must outlive the kills.
+absl::Status ReadCommonFlags(const Arguments& arguments, LaunchRequest& request);
 absl::StatusOr<JobOverrides> ReadOverrides(const Arguments& arguments);
 absl::Status ReadResume(const Arguments& arguments, LaunchRequest& request);
 absl::Status CheckChaos(const LaunchPlan& plan);

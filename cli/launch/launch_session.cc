@@ -144,6 +144,23 @@ void UseRunFolder(const RunFolder& folder, LaunchPlan& plan) {
   plan.resume = std::filesystem::absolute(plan.resume, error).lexically_normal().string();
 }
 
+void PrintResume(const LaunchRequest& request, std::ostream& err) {
+  if (!request.resume) return;
+  err << (request.plan.resume.empty() ? "no run of this job has a checkpoint; the job starts from the beginning"
+                                      : absl::StrCat("the job resumes from ", request.plan.resume))
+      << std::endl;
+  if (request.all_epochs_done) {
+    err << "all its epochs are done, and nothing is left to train: to train on, raise training.epochs" << std::endl;
+  }
+}
+
+CommandResult EndRecord(LaunchRecord& record, CommandResult result, std::ostream& err) {
+  if (absl::Status status = record.End(result.exit_status, result.error.message()); !status.ok()) {
+    err << "warning: " << status.message() << "\n";
+  }
+  return result;
+}
+
 std::string ShellWord(absl::string_view word) {
   const bool plain = std::all_of(word.begin(), word.end(),
                                  [](char c) { return absl::ascii_isalnum(c) || absl::StrContains("-_./=+,:@[]", c); });

@@ -12,7 +12,10 @@
 #include "absl/types/span.h"
 #include "ballast/v1/coordinator_service.pb.h"
 #include "ballast/v1/parameter_service.pb.h"
+#include "cli/command/command.h"
 #include "cli/launch/job_launch.h"
+#include "cli/launch/launch_request.h"
+#include "common/run/launch_record.h"
 #include "common/run/run_folder.h"
 
 namespace ballast {
@@ -39,6 +42,12 @@ void UseRunFolder(const RunFolder& folder, LaunchPlan& plan);
 
 // Returns a word as a shell takes it. A line break in it does not end a comment.
 std::string ShellWord(absl::string_view word);
+
+// Says which checkpoint the job resumes from, if it is to resume.
+void PrintResume(const LaunchRequest& request, std::ostream& err);
+
+// Records how a launch ends, and returns its result.
+CommandResult EndRecord(LaunchRecord& record, CommandResult result, std::ostream& err);
 
 // Follows the progress of a launch.
 class LaunchObserver {

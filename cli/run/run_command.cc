@@ -43,10 +43,7 @@ void PrintStart(const LaunchRequest& request, std::ostream& err) {
   err << absl::StrFormat("job %s: servers %d, workers %d of %s; run directory %s", plan.job, plan.servers, plan.workers,
                          Command(plan.program), plan.run_dir)
       << std::endl;
-  if (!request.resume) return;
-  err << (plan.resume.empty() ? "no run of this job has a checkpoint; the job starts from the beginning"
-                              : absl::StrCat("the job resumes from ", plan.resume))
-      << std::endl;
+  PrintResume(request, err);
 }
 
 // Runs the programs in a new run directory.
@@ -75,11 +72,7 @@ CommandResult RunPrograms(LaunchRequest& request, const RunFolder& folder, std::
 }  // namespace
 
 CommandResult RunProgramCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err) {
-  EnvironmentFlags environment = TakeEnvironmentFlags(RunFlags(), args);
-  for (const std::string& line : environment.lines) err << line << std::endl;
-  std::vector<std::string> words = std::move(environment.words);
-  words.insert(words.end(), args.begin(), args.end());
-  const absl::StatusOr<Arguments> arguments = Arguments::Parse(RunFlags(), words);
+  const absl::StatusOr<Arguments> arguments = Arguments::Parse(RunFlags(), WithEnvironment(RunFlags(), args, err));
   if (!arguments.ok()) return Fail(err, arguments.status(), kExitBadInput);
   if (arguments->help()) {
     out << kUsage << DescribeFlags(RunFlags());
@@ -95,11 +88,7 @@ CommandResult RunProgramCommand(absl::Span<const std::string> args, std::ostream
   if (!folder.ok()) return Fail(err, folder.status(), kExitBadInput);
   absl::StatusOr<LaunchRecord> record = LaunchRecord::Create(folder->path(), absl::Now());
   if (!record.ok()) return Fail(err, record.status(), kExitBadInput);
-  CommandResult result = RunPrograms(*request, *folder, out, err);
-  if (absl::Status status = record->End(result.exit_status, result.error.message()); !status.ok()) {
-    err << "warning: " << status.message() << "\n";
-  }
-  return result;
+  return EndRecord(*record, RunPrograms(*request, *folder, out, err), err);
 }
 
 }  // namespace ballast

@@ -143,15 +143,8 @@ absl::StatusOr<LaunchRequest> ReadRunRequest(const Arguments& arguments, const s
   }
   if (absl::Status status = CheckProgram(program[0]); !status.ok()) return status;
   LaunchRequest request;
-  request.run_dir = arguments.Get("run-dir", "");
-  if (arguments.Has("run-dir") && request.run_dir.empty()) {
-    return absl::InvalidArgumentError("flag --run-dir: got \"\", want a directory");
-  }
-  request.insecure = arguments.Has("insecure");
-  request.json = arguments.Has("json");
-  request.verbose = arguments.Has("verbose");
   LaunchPlan& plan = request.plan;
-  if (absl::Status status = ReadProcesses(arguments, plan); !status.ok()) return status;
+  if (absl::Status status = ReadCommonFlags(arguments, request); !status.ok()) return status;
   const absl::StatusOr<JobOverrides> overrides = ReadOverrides(arguments);
   if (!overrides.ok()) return overrides.status();
   v1::Job job;
@@ -167,7 +160,6 @@ absl::StatusOr<LaunchRequest> ReadRunRequest(const Arguments& arguments, const s
   plan.durability = request.job.durability();
   if (absl::Status status = CheckChaos(plan); !status.ok()) return status;
   if (absl::Status status = ReadResume(arguments, request); !status.ok()) return status;
-  request.all_epochs_done = false;
   plan.program = program;
   std::error_code error;
   plan.program_directory = std::filesystem::current_path(error).string();
