@@ -91,6 +91,9 @@ struct Metrics {
   bool cut_off = false;
 };
 
+// Returns sum / count; 0 of no elements.
+inline double Mean(double sum, double count) { return count > 0 ? sum / count : 0; }
+
 // Parses the output of MetricsWriter. A line that holds no metrics is skipped and counted, never an error: a crash
 // may truncate the last one, and the lines before it are still useful. Unknown kinds and keys are ignored. null
 // numbers are NaN. If the job returned to a checkpoint or to its beginning, the lines that it undid are left out.

@@ -6,13 +6,6 @@
 #include "common/text/number_text.h"
 
 namespace ballast {
-namespace {
-
-// Returns 0 for no elements.
-double Mean(double sum, double count) { return count > 0 ? sum / count : 0; }
-
-}  // namespace
-
 absl::StatusOr<ProgressRecorder> ProgressRecorder::Open(const std::string& path) {
   absl::StatusOr<MetricsWriter> metrics = MetricsWriter::Open(path);
   if (!metrics.ok()) return metrics.status();

@@ -6,13 +6,11 @@
 #include "absl/strings/str_cat.h"
 #include "common/job/job_overrides.h"
 #include "common/job/kind_names.h"
+#include "common/run/metrics.h"
 #include "common/text/number_text.h"
 
 namespace ballast {
 namespace {
-
-// Returns 0 for no elements.
-double Mean(double sum, double count) { return count > 0 ? sum / count : 0; }
 
 void Merge(const v1::Histogram& from, v1::Histogram& to) {
   for (int i = 0; i < from.buckets_size(); ++i) {
