@@ -4,12 +4,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <deque>
-#include <functional>
-#include <map>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -18,6 +14,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "client/program/completion_queue.h"
+#include "client/program/operation_starter.h"
 #include "client/program/program_environment.h"
 #include "client/program/program_worker.h"
 #include "common/data/permutation.h"
@@ -68,47 +65,6 @@ class ExchangeCounter {
   ballast::v1::Work work_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Owns a thread that starts operations in the order in which they are given to it: a send copies gradients into shared
-// memory and starts calls, which would take the time of a caller that computes. The destructor starts all that are
-// left. Thread safety: any thread may call Start.
-class Starter {
- public:
-  Starter() : thread_([this] { Run(); }) {}
-  ~Starter() {
-    {
-      absl::MutexLock lock(&mutex_);
-      closed_ = true;
-    }
-    thread_.join();
-  }
-  void Start(std::function<void()> operation) {
-    absl::MutexLock lock(&mutex_);
-    waiting_.push_back(std::move(operation));
-  }
-
- private:
-  void Run() {
-    while (true) {
-      std::function<void()> next;
-      {
-        absl::MutexLock lock(&mutex_);
-        const auto some = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !waiting_.empty() || closed_; };
-        mutex_.Await(absl::Condition(&some));
-        if (waiting_.empty()) return;
-        next = std::move(waiting_.front());
-        waiting_.pop_front();
-      }
-      next();
-    }
-  }
-
-  absl::Mutex mutex_;
-  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
-  std::deque<std::function<void()>> waiting_ ABSL_GUARDED_BY(mutex_);
-  // Declared last, because it uses the others.
-  std::thread thread_;
-};
-
 }  // namespace
 
 // A worker and the outcomes of its operations.
@@ -121,7 +77,7 @@ struct ballast_worker {
   // Declared last, because the ends of its calls use the queue.
   const std::unique_ptr<ballast::ProgramWorker> worker;
   // Ends before them.
-  Starter starter;
+  ballast::OperationStarter starter;
 };
 
 namespace {
@@ -159,6 +115,17 @@ absl::Status CheckTensors(const ballast_tensor* tensors, size_t count, const cha
     if (tensors[i].elements > 0) status = CheckPresent(tensors[i].data, name);
   }
   return status;
+}
+
+absl::Status CheckPush(const ballast_step* step, const ballast_tensor* gradients, size_t count) {
+  const absl::Status status = CheckPresent(step, "step");
+  return status.ok() ? CheckTensors(gradients, count, "gradients", step->examples > 0) : status;
+}
+
+absl::Status CheckPushPull(const ballast_step* step, const ballast_tensor* gradients, const ballast_tensor* values,
+                           size_t count) {
+  const absl::Status status = CheckPush(step, gradients, count);
+  return status.ok() ? CheckTensors(values, count, "values") : status;
 }
 
 absl::Status CheckRows(const ballast_rows* tables, size_t count) {
@@ -296,7 +263,7 @@ absl::Status Join(const ballast_options* given, ballast_worker** joined) {
   }
   // A program that was compiled with an older header has fewer options.
   ballast_options all = {};
-  std::memcpy(&all, given, std::min(given->size, sizeof(all)));
+  std::memcpy(&all, given, given->size);
   absl::StatusOr<ProgramWorker::Options> options = ToOptions(all);
   if (!options.ok()) return options.status();
   absl::StatusOr<std::unique_ptr<ProgramWorker>> worker = ProgramWorker::Join(*std::move(options));
@@ -376,8 +343,7 @@ uint64_t ballast_set_values(ballast_worker* worker, const ballast_tensor* tensor
 
 uint64_t ballast_push(ballast_worker* worker, const ballast_step* step, const ballast_tensor* gradients, size_t count) {
   if (worker == nullptr) return 0;
-  absl::Status given = CheckPresent(step, "step");
-  if (given.ok()) given = CheckTensors(gradients, count, "gradients", step->examples > 0);
+  const absl::Status given = CheckPush(step, gradients, count);
   return Begin(worker, Describe("push", count, "tensor", StepOf(step)), true, given, [&] {
     return worker->worker->client().Push(step->step, step->examples, ToGradients(gradients, count, step->examples),
                                          PositionOf(*step));
@@ -393,9 +359,7 @@ uint64_t ballast_pull(ballast_worker* worker, uint64_t step, const ballast_tenso
 uint64_t ballast_push_pull(ballast_worker* worker, const ballast_step* step, const ballast_tensor* gradients,
                            const ballast_tensor* values, size_t count) {
   if (worker == nullptr) return 0;
-  absl::Status given = CheckPresent(step, "step");
-  if (given.ok()) given = CheckTensors(gradients, count, "gradients", step->examples > 0);
-  if (given.ok()) given = CheckTensors(values, count, "values");
+  const absl::Status given = CheckPushPull(step, gradients, values, count);
   return Begin(worker, Describe("push-pull", count, "tensor", StepOf(step)), true, given, [&] {
     return worker->worker->client().PushPull(step->step, step->examples, ToGradients(gradients, count, step->examples),
                                              ToValues(values, count), PositionOf(*step));
@@ -405,9 +369,7 @@ uint64_t ballast_push_pull(ballast_worker* worker, const ballast_step* step, con
 uint64_t ballast_push_pull_owned(ballast_worker* worker, const ballast_step* step, const ballast_tensor* gradients,
                                  const ballast_tensor* values, size_t count) {
   if (worker == nullptr) return 0;
-  absl::Status given = CheckPresent(step, "step");
-  if (given.ok()) given = CheckTensors(gradients, count, "gradients", step->examples > 0);
-  if (given.ok()) given = CheckTensors(values, count, "values");
+  const absl::Status given = CheckPushPull(step, gradients, values, count);
   const uint64_t operation = worker->queue.Begin(Describe("push-pull", count, "tensor", StepOf(step)), true);
   if (!given.ok()) {
     worker->queue.End(operation, given);
