@@ -115,6 +115,14 @@ def timed(step, agree, seconds):
     return rates, steps * CHUNKS
 
 
+def train_step(model, optimizer, batches):
+    features, labels = batches.next()
+    optimizer.zero_grad()
+    loss = torch.nn.functional.cross_entropy(model(features), labels)
+    loss.backward()
+    optimizer.step()
+
+
 def train_ddp(rank, args, data, store, result):
     dist.init_process_group("gloo", init_method="file://" + store, rank=rank, world_size=args.workers)
     model = torch.nn.parallel.DistributedDataParallel(make_model(args.model), gradient_as_bucket_view=True)
@@ -122,11 +130,7 @@ def train_ddp(rank, args, data, store, result):
     batches = Batches(*data, args, rank)
 
     def step():
-        features, labels = batches.next()
-        optimizer.zero_grad()
-        loss = torch.nn.functional.cross_entropy(model(features), labels)
-        loss.backward()
-        optimizer.step()
+        train_step(model, optimizer, batches)
 
     def agree(number):
         shared = torch.tensor([number])

@@ -23,7 +23,7 @@ sys.path[:0] = [os.path.join(os.path.dirname(os.path.abspath(__file__)), *parts)
                 for parts in ((), ("..", "..", "python"), ("..", "..", "tests", "python"))]
 
 import torch_peer
-from torch_peer import LEARNING_RATE, Batches, make_model, timed
+from torch_peer import LEARNING_RATE, Batches, make_model, timed, train_step
 
 
 def parse_arguments():
@@ -84,11 +84,7 @@ def train_ballast(rank, args, data, address, result):
         batches = Batches(*data, args, rank)
 
         def step():
-            features, labels = batches.next()
-            optimizer.zero_grad()
-            loss = torch.nn.functional.cross_entropy(model(features), labels)
-            loss.backward()
-            optimizer.step()
+            train_step(model, optimizer, batches)
 
         ps.declare({"steps": torch.zeros(1)}, ballast.SGD(1.0))
 
