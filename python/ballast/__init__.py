@@ -13,7 +13,8 @@ docs/guide/python.md describes it.
 import importlib
 from typing import Any
 
-from ._connection import Connection, connect, log
+from ._connect import connect, log
+from ._connection import Connection
 from ._futures import Future
 from ._library import Result, library
 from ._load import load

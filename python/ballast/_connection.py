@@ -4,10 +4,9 @@
 from __future__ import annotations
 
 import asyncio
-import atexit
 import concurrent.futures
 import ctypes
-import operator
+import itertools
 import os
 import sys
 import threading
@@ -15,12 +14,11 @@ import time
 import weakref
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple, Union
 
-from . import _arrays, _library
+from . import _arguments, _arrays, _library
 from ._exchange import Exchange
 from ._futures import Completer, Future
 from ._leases import Batches
 from ._log import Log
-from ._stop import ends_when_lost
 from .errors import Error, InvalidArgument, ValuesSet, closed_error
 from .optimizers import Optimizer, optimizer_text
 from .tables import Table
@@ -29,43 +27,9 @@ from .tables import Table
 _PATIENCE = 600.0
 # Limit on the wait for callbacks of futures when a connection is closed.
 _CALLBACK_PATIENCE = 60.0
-# The largest uint32.
-_MOST = 2**32 - 1
-
-_DURABILITIES = ("none", "checkpoint", "wal", "wal_sync", "standby")
-
-
-def _quoted(what: str, text: Any) -> str:
-    """Returns a string of protobuf's text format, with all but ASCII's printable characters as octal numbers."""
-    if not isinstance(text, str):
-        raise InvalidArgument(f"{what}: got {text!r}, want a str")
-    try:
-        encoded = text.encode()
-    except UnicodeEncodeError:
-        raise InvalidArgument(f"{what}: got {text!r}, want text that UTF-8 can encode") from None
-    return '"' + "".join(chr(byte) if 32 <= byte < 127 and byte not in b'"\\\\' else f"\\{byte:03o}" for byte in encoded) + '"'
-
-
-def _number(what: str, number: Any, least: int, most: int) -> int:
-    """Returns a number as an int. InvalidArgument, which calls it `what`, unless it is one in that range."""
-    try:
-        value = operator.index(number)
-    except TypeError:
-        value = least - 1
-    if not least <= value <= most:
-        raise InvalidArgument(f"{what}: got {number!r}, want an integer from {least} to {most}")
-    return value
-
-
-def _seconds(what: str, seconds: Any) -> float:
-    """Returns a time as a float. InvalidArgument unless it is a number above 0."""
-    try:
-        value = float(seconds)
-    except (TypeError, ValueError):
-        value = 0.0
-    if not value > 0:
-        raise InvalidArgument(f"{what}: got {seconds!r}, want a number of seconds above 0")
-    return value
+# The connections of this process, in the order of their opening.
+opened: "weakref.WeakValueDictionary[int, Connection]" = weakref.WeakValueDictionary()
+_numbers = itertools.count()
 
 
 def _patience(timeout: Optional[float]) -> float:
@@ -95,8 +59,9 @@ class Connection:
 
     def __init__(self, coordinator: Optional[str], job: str, options: Dict[str, Any]) -> None:
         lib = _library.library()
-        given = _library.Options(size=ctypes.sizeof(_library.Options), job=_text("job", job),
-                                 coordinator=_text("coordinator", coordinator) if coordinator else None, **options)
+        given = _library.Options(size=ctypes.sizeof(_library.Options), job=_arguments.text("job", job),
+                                 coordinator=_arguments.text("coordinator", coordinator) if coordinator else None,
+                                 **options)
         worker = _library.Worker()
         worker.process, worker.free = os.getpid(), lib.ballast_free
 
@@ -134,7 +99,7 @@ class Connection:
         self._reported = time.monotonic()
         self._reported_step = self._first_step
         self._log = Log()
-        _open.add(self)
+        opened[next(_numbers)] = self
 
     # --- tensors ---
 
@@ -151,15 +116,16 @@ class Connection:
         worker = self._use()
         views: Dict[str, _arrays.Memory] = {}
         shapes: Dict[str, tuple] = {}
-        for name, array in _mapping("tensors", tensors).items():
+        for name, array in _arguments.mapping("tensors", tensors).items():
             if initializer is None:
                 views[name] = _arrays.memory(f'first values of "{name}"', array)
                 shapes[name] = views[name].shape
             else:
-                shapes[name] = _shape(name, getattr(array, "shape", array))
-        specs = [self._spec(name, shapes[name], _optimizer_of(optimizer, name), initializer, seed) for name in tensors]
+                shapes[name] = _arguments.shape(name, getattr(array, "shape", array))
+        specs = [self._spec(name, shapes[name], _arguments.optimizer_of(optimizer, name), initializer, seed)
+                 for name in tensors]
         ids = (ctypes.c_uint32 * len(specs))()
-        _library.check(self._lib.ballast_declare(worker, _texts(specs), len(specs), ids))
+        _library.check(self._lib.ballast_declare(worker, _arguments.texts(specs), len(specs), ids))
         for name, number in zip(tensors, ids):
             known = self._tensors.get(name)
             steps = known.steps if known is not None else self._first_step
@@ -171,8 +137,8 @@ class Connection:
     def _spec(name: str, shape: tuple, optimizer: str, initializer: Optional[str], seed: int) -> str:
         # A tensor has at least one dimension.
         sizes = " ".join(f"shape: {size}" for size in shape or (1,))
-        return (f"name: {_quoted('name of a tensor', name)} {sizes} initializer {{ {initializer or 'provided {}'} }} "
-                f"optimizer {{ {optimizer} }} seed: {_number('seed', seed, 0, 2**64 - 1)}")
+        return (f"name: {_arguments.quoted('name of a tensor', name)} {sizes} "
+                f"initializer {{ {initializer or 'provided {}'} }} optimizer {{ {optimizer} }} seed: {_arguments.number('seed', seed, 0, 2**64 - 1)}")
 
     def _set_values(self, views: Dict[str, _arrays.Memory], timeout: Optional[float]) -> None:
         for name, view in views.items():
@@ -218,9 +184,9 @@ class Connection:
         """Sends gradients and reads the values after their update in one round trip: push, then pull. Both name the
         same tensors."""
         self._use()
-        if _mapping("gradients", gradients).keys() != _mapping("into", into).keys():
-            raise InvalidArgument(f"push-pull: got gradients of {_names(gradients)} and memory for {_names(into)}, want "
-                                  "the same tensors")
+        if _arguments.mapping("gradients", gradients).keys() != _arguments.mapping("into", into).keys():
+            raise InvalidArgument(f"push-pull: got gradients of {_arguments.names(gradients)} and memory for "
+                                  f"{_arguments.names(into)}, want the same tensors")
         tensors = self._find(into)
         step = self._step(tensors, examples)
         pushed = self._views("gradient of", tensors, gradients) if step.examples > 0 else []
@@ -255,19 +221,21 @@ class Connection:
         policy: text of a ConsistencyPolicy, "async {}"; None: the job's.
         """
         worker = self._use()
-        dim = _number(f'dim of table "{name}"', dim, 1, _MOST)
-        parts = [f"name: {_quoted('name of a table', name)} dim: {dim} optimizer {{ {optimizer_text(optimizer)} }}",
-                 f"initializer {{ {initializer} }} seed: {_number('seed', seed, 0, 2**64 - 1)}"]
+        dim = _arguments.number(f'dim of table "{name}"', dim, 1, _arguments.MOST)
+        parts = [f"name: {_arguments.quoted('name of a table', name)} dim: {dim} "
+                 f"optimizer {{ {optimizer_text(optimizer)} }}",
+                 f"initializer {{ {initializer} }} seed: {_arguments.number('seed', seed, 0, 2**64 - 1)}"]
         if min_uses:
-            parts.append(f"admission {{ min_uses: {_number('min_uses', min_uses, 0, _MOST)} }}")
+            parts.append(f"admission {{ min_uses: {_arguments.number('min_uses', min_uses, 0, _arguments.MOST)} }}")
         limits = {"ttl_steps": ttl_steps, "ttl_seconds": ttl_seconds, "max_rows": max_rows}
         if any(limits.values()):
-            fields = " ".join(f"{field}: {_number(field, value, 0, 2**64 - 1)}" for field, value in limits.items() if value)
+            fields = " ".join(f"{field}: {_arguments.number(field, value, 0, 2**64 - 1)}"
+                              for field, value in limits.items() if value)
             parts.append(f"eviction {{ {fields} }}")
         if policy is not None:
             parts.append(f"policy {{ {policy} }}")
         number = (ctypes.c_uint32 * 1)()
-        _library.check(self._lib.ballast_declare_tables(worker, _texts([" ".join(parts)]), 1, number))
+        _library.check(self._lib.ballast_declare_tables(worker, _arguments.texts([" ".join(parts)]), 1, number))
         self._tables[name] = Table(self, name, number[0], dim)
         return self._tables[name]
 
@@ -275,14 +243,15 @@ class Connection:
         """Sends gradients of rows, by table: (ids of shape [n], gradients of shape [n, dim]), each the mean over
         `examples` examples. `last` ends this worker's step of rows, at all tables."""
         self._use()
-        rows = (_library.Rows * max(len(_mapping("gradients", gradients)), 1))()
+        rows = (_library.Rows * max(len(_arguments.mapping("gradients", gradients)), 1))()
         owners: List[Any] = []
         for row, (name, pair) in zip(rows, gradients.items()):
             if not isinstance(pair, (tuple, list)) or len(pair) != 2:
                 raise InvalidArgument(f'gradients of table "{name}": got {type(pair).__name__}, want a tuple of ids and '
                                       "gradients")
             owners.append(self._find_table(name)._fill(row, pair[0], pair[1], "gradients of", writable=False))
-        step = _library.Step(self._row_steps, _number("examples", examples, 0, _MOST), self._position)
+        examples = _arguments.number("examples", examples, 0, _arguments.MOST)
+        step = _library.Step(self._row_steps, examples, self._position)
         future = self._begin(f"push of rows of {len(gradients)} tables at step {step.step}",
                              self._lib.ballast_push_rows, (ctypes.byref(step), rows, len(gradients), int(last)), owners)
         if last:
@@ -308,7 +277,7 @@ class Connection:
     def _find_table(self, name: str) -> Table:
         table = self._tables.get(name)
         if table is None:
-            raise InvalidArgument(f'table "{name}" was not declared, want one of {_names(self._tables)}')
+            raise InvalidArgument(f'table "{name}" was not declared, want one of {_arguments.names(self._tables)}')
         return table
 
     # --- data ---
@@ -384,7 +353,8 @@ class Connection:
         test_loss, test_accuracy: an evaluation after `epochs_done` epochs; default: the epoch of the current batch and
             those before it.
 
-        Call it as often as you like: it sends a message once a second, and at the end of each lease and of the connection.
+        Call it as often as you like: it sends a message once a second, and at the end of each lease and of the
+        connection.
         """
         self._use()
         current = self._batches.epoch if self._batches is not None else 0
@@ -449,7 +419,7 @@ class Connection:
     def __del__(self) -> None:
         # Without __init__ there is none. It may be the thread that completes futures which drops the connection.
         if getattr(self, "_worker", None) is not None:
-            _close_quietly(self, None)
+            close_quietly(self, None)
 
     def __enter__(self) -> "Connection":
         return self
@@ -458,7 +428,7 @@ class Connection:
         if error is None:
             self.close()
         else:
-            self.close(_failure(error))
+            self.close(failure_of(error))
 
     # --- parts ---
 
@@ -480,9 +450,9 @@ class Connection:
         self._waited += time.monotonic() - began
 
     def _find(self, names: Mapping[str, Any]) -> List[_Tensor]:
-        for name in _mapping("tensors", names):
+        for name in _arguments.mapping("tensors", names):
             if name not in self._tensors:
-                raise InvalidArgument(f'tensor "{name}" was not declared, want one of {_names(self._tensors)}')
+                raise InvalidArgument(f'tensor "{name}" was not declared, want one of {_arguments.names(self._tensors)}')
         return [self._tensors[name] for name in names]
 
     @staticmethod
@@ -514,7 +484,7 @@ class Connection:
         return steps.pop() if steps else 0
 
     def _step(self, tensors: List[_Tensor], examples: int) -> _library.Step:
-        examples = _number("examples", examples, 0, _MOST)
+        examples = _arguments.number("examples", examples, 0, _arguments.MOST)
         if self._behind:
             raise InvalidArgument("push of a worker that returns: got none pulled, want a pull of all tensors first")
         return _library.Step(self._common_step(tensors), examples, self._position)
@@ -559,139 +529,22 @@ def _interruptible(call: Callable[[], Any], undo: Callable[[Any], None]) -> Any:
     return results[0]
 
 
-def _mapping(what: str, arrays: Any) -> Mapping[str, Any]:
-    if not isinstance(arrays, Mapping):
-        raise InvalidArgument(f"{what}: got {type(arrays).__name__}, want a dict by name")
-    return arrays
-
-
-def _names(mapping: Mapping[str, Any]) -> List[str]:
-    return sorted(map(str, mapping))
-
-
-def _shape(name: str, sizes: Any) -> Tuple[int, ...]:
-    try:
-        return tuple(_number(f'shape of "{name}"', size, 0, 2**63 - 1) for size in sizes)
-    except TypeError:
-        raise InvalidArgument(f'shape of "{name}": got {sizes!r}, want a tuple of integers') from None
-
-
 def _name(call: str, tensors: List[_Tensor], step: int) -> str:
     count = f'"{tensors[0].name}"' if len(tensors) == 1 else f"{len(tensors)} tensors"
     return f"{call} {count} at step {step}"
 
 
-def _text(what: str, text: Any) -> bytes:
-    """Returns text as the library takes it."""
-    if not isinstance(text, (str, os.PathLike)):
-        raise InvalidArgument(f"{what}: got {text!r}, want a str")
-    encoded = os.fsencode(text)
-    if b"\0" in encoded:
-        raise InvalidArgument(f"{what}: got {text!r}, want text without the character 0")
-    return encoded
-
-
-def _texts(specs: List[str]) -> Any:
-    return (ctypes.c_char_p * max(len(specs), 1))(*[_text("declaration", spec) for spec in specs])
-
-
-def _optimizer_of(optimizer: Any, name: str) -> str:
-    if isinstance(optimizer, Mapping):
-        if name not in optimizer:
-            raise InvalidArgument(f'optimizers: got none for "{name}", want one for each tensor')
-        optimizer = optimizer[name]
-    return optimizer_text(optimizer)
-
-
-def _failure(error: BaseException) -> Optional[str]:
+def failure_of(error: BaseException) -> Optional[str]:
     """Returns the reason with which a worker that ends by an exception leaves; None if it was only told to stop."""
-    if isinstance(error, (KeyboardInterrupt, GeneratorExit, asyncio.CancelledError)) or isinstance(error, SystemExit) and not error.code:
+    told = isinstance(error, (KeyboardInterrupt, GeneratorExit, asyncio.CancelledError))
+    if told or isinstance(error, SystemExit) and not error.code:
         return None
     return f"{type(error).__name__}: {error}"
 
 
-def _close_quietly(connection: Connection, failure: Optional[str]) -> None:
+def close_quietly(connection: Connection, failure: Optional[str]) -> None:
     try:
         connection.close(failure)
     except Exception as failed:  # Nobody can handle it.
         if sys is not None and sys.stderr is not None:
             print(f"ballast: could not leave the job: {failed}", file=sys.stderr)
-
-
-# Those that are open or were.
-_open: "weakref.WeakSet[Connection]" = weakref.WeakSet()
-
-
-def _close_all() -> None:
-    # An interactive session goes on after an exception.
-    interactive = hasattr(sys, "ps1") or sys.flags.interactive
-    error = None if interactive else getattr(sys, "last_value", None)
-    for connection in list(_open):
-        _close_quietly(connection, None if error is None else _failure(error))
-
-
-atexit.register(_close_all)
-
-
-def connect(coordinator: Optional[str] = None, job: Optional[str] = None, *, policy: str = "sync {}", rank: Optional[int] = None,
-            examples: int = 0, batch_size: int = 0, epochs: int = 0, seed: int = 0, durability: str = "none",
-            codec: Optional[str] = None, wait_seconds: int = 60, gather_timeout: Optional[float] = None,
-            tls_ca: Optional[str] = None, tls_cert: Optional[str] = None, tls_key: Optional[str] = None,
-            token_file: Optional[str] = None) -> Connection:
-    """Joins a job as one of its workers, and waits until all servers and workers have joined.
-
-    Under `ballast run`, no argument is needed to find the servers, and its flags replace job, policy, codec and
-    durability.
-
-    coordinator: host:port of server 0; default: $BALLAST_COORDINATOR, or 127.0.0.1:7700.
-    job: its name, of a-z, 0-9, _ and -; default: $BALLAST_JOB. All workers give the same job, policy, durability, codec and examples;
-        JobDiffers otherwise.
-    policy: text of a ConsistencyPolicy in tensor.proto: "sync {}", "async {}", "bounded { steps_ahead: 4 }".
-    rank: of this worker; default: $BALLAST_RANK, or the lowest free one.
-    examples, batch_size, epochs: the data that leases() shares out, in an order that depends on `seed`.
-    durability: "none", "checkpoint", "wal", "wal_sync" or "standby", as the servers were started.
-    codec: text of a Codec: "gradients: ENCODING_BF16".
-    wait_seconds: limit on the servers' waits for other workers, 1 to 600.
-    gather_timeout: seconds until all must have joined; Timeout then names those that are missing. Default:
-        $BALLAST_GATHER_TIMEOUT, or 300.
-    tls_ca, tls_cert, tls_key, token_file: paths; default: $BALLAST_TLS_CA and so on.
-    """
-    job = job or os.environ.get("BALLAST_JOB", "")
-    if not job:
-        raise InvalidArgument('job: got none, want a name: connect(job="mine"), or `ballast run`, which sets $BALLAST_JOB')
-    if durability not in _DURABILITIES:
-        raise InvalidArgument(f"durability: got {durability!r}, want one of {', '.join(_DURABILITIES)}")
-    examples = _number("examples", examples, 0, 2**63 - 1)
-    text = [f"name: {_quoted('job', job)} seed: {_number('seed', seed, 0, 2**64 - 1)} policy {{ {policy} }} "
-            f"durability {{ mode: {durability.upper()} }}"]
-    if codec:
-        text.append(f"codec {{ {codec} }}")
-    training = f"wait_seconds: {_number('wait_seconds', wait_seconds, 1, 600)}"
-    if examples > 0:
-        training += (f" epochs: {_number('epochs', epochs, 1, _MOST)} "
-                     f"batch_size: {_number('batch_size', batch_size, 1, _MOST)}")
-    text.append(f"training {{ {training} }}")
-    files = {"tls_ca": tls_ca, "tls_cert": tls_cert, "tls_key": tls_key, "token_file": token_file}
-    options: Dict[str, Any] = {name: _text(name, path) for name, path in files.items() if path}
-    options.update(rank_plus_1=0 if rank is None else _number("rank", rank, 0, _MOST - 1) + 1, examples=examples,
-                   gather_seconds=0 if gather_timeout is None else _seconds("gather_timeout", gather_timeout))
-    ends_when_lost()
-    connection = Connection(coordinator, " ".join(text), options)
-    if examples > 0:
-        connection._batches = Batches(examples, batch_size, seed)
-    _connections.append(weakref.ref(connection))
-    return connection
-
-
-# Those of this process, the newest last.
-_connections: List[Any] = []
-
-
-def log(loss: Any = None, **figures: Any) -> None:
-    """Calls Connection.log() of this process's newest open connection; does nothing if there is none, so that a script
-    also runs without Ballast."""
-    for reference in reversed(_connections):
-        connection = reference()
-        if connection is not None and connection._worker is not None and connection._process == os.getpid():
-            connection.log(loss, **figures)
-            return
