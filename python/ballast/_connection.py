@@ -90,6 +90,10 @@ class Connection:
         self._tensors: Dict[str, _Tensor] = {}
         self._tables: Dict[str, Table] = {}
         self._row_steps = self._first_step
+        # How often the arrays of the last pulls received values that nobody asked for, and the operations of the last
+        # skip_step().
+        self._refreshes = 0
+        self._skips: List[Future] = []
         self._position = -1.0
         # Length of the batch of a lease; 0: none.
         self._batch_examples = 0
@@ -302,21 +306,25 @@ class Connection:
     def skip_step(self) -> None:
         """Ends a step at all tensors and tables without contributing, and pulls into the arrays of the last pull."""
         self._use()
-        # Two operations must not write to the same memory.
+        # Two operations must not write to the same memory, and servers keep one step of a worker ahead of the others.
         for exchange in list(self._exchanges):
             exchange.finish()
+        for future in self._skips:
+            self._wait(future, None)
+        self._skips = []
         pulled = [tensor for tensor in self._tensors.values() if tensor.into is not None]
         groups: Dict[int, List[_Tensor]] = {}
         for tensor in pulled:
             groups.setdefault(tensor.steps, []).append(tensor)
         for tensors in groups.values():
-            self.push_pull({tensor.name: None for tensor in tensors},
-                           {tensor.name: tensor.into.owner for tensor in tensors}, examples=0)
+            self._skips.append(self.push_pull({tensor.name: None for tensor in tensors},
+                                              {tensor.name: tensor.into.owner for tensor in tensors}, examples=0))
+            self._refreshes += 1
         for tensor in self._tensors.values():
             if tensor.into is None:
-                self.push({tensor.name: None}, examples=0)
+                self._skips.append(self.push({tensor.name: None}, examples=0))
         if self._tables:
-            self.push_rows({}, examples=0)
+            self._skips.append(self.push_rows({}, examples=0))
 
     def _catch_up(self, into: Optional[Mapping[str, Any]] = None) -> None:
         """Reads the newest values of all tensors and reaches the others' step."""
@@ -340,6 +348,7 @@ class Connection:
         for tensor in tensors:
             tensor.steps = step.value
         self._row_steps = step.value
+        self._refreshes += 1
         self._behind = False
 
     # --- progress ---

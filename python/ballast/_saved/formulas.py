@@ -16,7 +16,7 @@ from .plans import Layer, Run
 
 
 def _flat(x: Any) -> Any:
-    return x.reshape(len(x), math.prod(x.shape[1:]))
+    return x.reshape(len(x), int(np.prod(x.shape[1:])))
 
 
 def _as_pixels(x: Any) -> Any:

@@ -3,15 +3,16 @@
 
 from __future__ import annotations
 
+import collections
 import weakref
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional
+from typing import Any, Callable, Deque, Dict, Iterator, List, Mapping, Optional
 
 import torch
 
 from .._connection import Connection
 from ..errors import InvalidArgument
 from ..optimizers import Schedule
-from ._bundles import Bundle, Parameter, bundles_of
+from ._bundles import Bundle, Parameter, bundles_of, make_parameter
 from ._rules import rule_of
 
 
@@ -26,8 +27,9 @@ class DistributedOptimizer(torch.optim.Optimizer):
     optimizer: exactly torch.optim's SGD, Adam, AdamW, Adagrad or RMSprop; InvalidArgument names another one, or an
         option that the servers lack. Its parameter groups are kept, and their learning rates must not change: use
         `schedule`.
-    model: float32, on the CPU. Parameters that the optimizer does not have are not exchanged, nor are buffers: those of
-        batch norm on worker 0, which evaluates and saves, are the model's.
+    model: float32, on the CPU, or on CUDA devices by way of pinned memory of the host. Parameters that the optimizer
+        does not have are not exchanged, nor are buffers: those of batch norm on worker 0, which evaluates and saves, are
+        the model's.
     ps: the connection.
     backward_passes_per_step: backward passes whose gradients are summed before they are sent.
     examples: number of examples of each step, by which gradients of workers are weighted. Within ps.leases() it is the
@@ -60,10 +62,14 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self._parameters = self._find(optimizer, model)
         self._bundles = bundles_of(self._parameters)
         self._installations = 0
+        # What was sent from a device and is still being copied to the host.
+        self._copying: Deque[Bundle] = collections.deque()
         rules = [rule_of(optimizer, index, schedule) for index in range(len(optimizer.param_groups))]
-        values = {each.name: each.parameter.data for each in self._parameters}
+        values = {each.name: each.host_values for each in self._parameters}
         ps.declare(values, {each.name: rules[each.group] for each in self._parameters})
         ps.pull(values)
+        for each in self._parameters:
+            each.use_host_values()
         for bundle in self._bundles:
             bundle.connect(ps)
         self._handles: List[Any] = []
@@ -98,7 +104,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
                     raise InvalidArgument(f"optimizer: parameter {position} of group {index}, of shape "
                                           f"{tuple(parameter.shape)}, is none of the model's")
                 groups[parameter] = index
-        return [Parameter(name, parameter, groups[parameter]) for parameter, name in names.items()
+        return [make_parameter(name, parameter, groups[parameter]) for parameter, name in names.items()
                 if parameter in groups and parameter.requires_grad]
 
     # --- a backward pass ---
@@ -130,12 +136,25 @@ class DistributedOptimizer(torch.optim.Optimizer):
                                   "sets their number, and checkpoints need use_reentrant=False")
         bundle.ready += 1
         if bundle.ready == len(bundle.parameters) and not self.push_in_step:
-            bundle.send(self._ps._batch_examples or self.examples)
+            self._send(bundle, self._ps._batch_examples or self.examples)
+
+    def _send(self, bundle: Bundle, examples: int, use: bool = True) -> None:
+        # Gradients of a device are copied in the order in which they are sent.
+        self._begin(wait=False)
+        bundle.send(examples, use)
+        if not bundle.begun:
+            self._copying.append(bundle)
+
+    def _begin(self, wait: bool) -> None:
+        """Begins the exchanges whose gradients are in the host's memory, or waits for all."""
+        while self._copying and (wait or self._copying[0].copied):
+            self._copying.popleft().begin()
 
     def step(self, closure: None = None, *, grad_scaler: Any = None) -> None:
         """Ends the step: sends what the backward pass has not sent, with zeros for each parameter that has no gradient,
-        and the rows of EmbeddingBags. Does not wait. `grad_scaler` is for GradScaler.step(): gradients that are not
-        finite are not sent, and the worker ends the step without a contribution."""
+        and the rows of EmbeddingBags. Waits until a CUDA device has ended the backward pass, and for nothing else.
+        `grad_scaler` is for GradScaler.step(): gradients that are not finite are not sent, and the worker ends the step
+        without a contribution."""
         if closure is not None:
             raise InvalidArgument("step: got a closure, want none, because gradients are sent by the backward pass")
         for group, rate in zip(self._optimizer.param_groups, self._rates):
@@ -150,7 +169,9 @@ class DistributedOptimizer(torch.optim.Optimizer):
                 if bundle.pending:
                     # No forward pass has used it.
                     self._install(bundle)
-                bundle.send(examples, use=examples > 0)
+                self._send(bundle, examples, use=examples > 0)
+        self._begin(wait=True)
+        for bundle in self._bundles:
             bundle.end_step()
         self._ps.push_collected_rows(examples=examples)
 
@@ -176,7 +197,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         """Removes all gradients, or replaces them by zeros: their memory may be on its way."""
         for each in self._parameters:
             if each.parameter.grad is not None:
-                each.parameter.grad = None if set_to_none else torch.zeros_like(each.values[0])
+                each.parameter.grad = None if set_to_none else torch.zeros_like(each.parameter.data)
 
     # --- a forward pass ---
 
@@ -223,7 +244,9 @@ class DistributedOptimizer(torch.optim.Optimizer):
     def _await(self, bundles: List[Bundle]) -> None:
         for bundle in bundles:
             # Until step(), the values are those of before it.
-            if bundle.pending and not bundle.sent_in_step:
+            if not bundle.pending:
+                bundle.refresh()
+            elif not bundle.sent_in_step:
                 self._install(bundle)
         self._used += bundles
 
