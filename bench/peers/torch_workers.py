@@ -3,9 +3,11 @@
 """Compares PyTorch workers on Ballast with DistributedDataParallel on Gloo: the same models, batches and threads.
 
 Both train in turn, several rounds, two workers each, sync, over shared memory. Prints one JSON object per model: the
-samples per second of each, the ratio of each round, and Ballast's own time, which perf_counter measures in its hooks,
-step(), zero_grad() and waits: `work` without the time blocked in waits for values, which is `waits`. `work_cpu` is the
-processor time of `work`, less where other processes take the cores meanwhile.
+samples per second of each, the ratio of each round, and Ballast's own time as shares of the step, which perf_counter
+measures in its hooks, step(), zero_grad() and waits. `work` is without the time blocked in waits for values, and
+`work_cpu` its processor time, which is less where other processes take the cores meanwhile. A wait is for the other
+workers until the last of them has begun to send the same gradients (`waits_workers`), and then for the servers
+(`waits_servers`). `own` is `work` and `waits_servers`.
 
 Usage: torch_workers.py --server PATH --library PATH --images IDX.GZ --labels IDX.GZ
 """
@@ -68,6 +70,44 @@ class Clock:
         setattr(owner, method, timed_method)
 
 
+class Exchanges:
+    """Notes when each exchange began, and when it was waited for."""
+
+    def __init__(self):
+        # By the exchange's number and its own step: [began, wait began, wait ended].
+        self.times = {}
+
+    def watch(self, kind):
+        begin, take, times = kind.begin, kind._take, self.times
+        numbers, steps = {}, {}
+
+        def timed_begin(exchange, *args):
+            number = numbers.setdefault(exchange, len(numbers))
+            steps[exchange] = steps.get(exchange, -1) + 1
+            times[number, steps[exchange]] = [time.perf_counter(), None, None]
+            return begin(exchange, *args)
+
+        def timed_take(exchange):
+            entry = times[numbers[exchange], steps[exchange]]
+            entry[1] = time.perf_counter()
+            try:
+                return take(exchange)
+            finally:
+                entry[2] = time.perf_counter()
+
+        kind.begin, kind._take = timed_begin, timed_take
+
+
+def waits_for_workers(times, others, began):
+    """Returns the seconds, since `began`, that a worker waited for others to begin the same exchanges."""
+    total = 0.0
+    for key, (_, wait_began, wait_ended) in times.items():
+        if wait_ended is not None and wait_began >= began:
+            last = max((other[key][0] for other in others if key in other), default=wait_began)
+            total += max(0.0, min(wait_ended, last) - wait_began)
+    return total
+
+
 def train_ballast(rank, args, data, address, result):
     import ballast.torch
     import torch
@@ -78,6 +118,8 @@ def train_ballast(rank, args, data, address, result):
     for method in ("_on_gradient", "step", "zero_grad", "_await", "_begin_forward", "_end_forward"):
         clock.watch(kind, method, "work")
     clock.watch(Exchange, "_take", "waits")
+    exchanges = Exchanges()
+    exchanges.watch(Exchange)
     with ballast.connect(address, job="bench", rank=rank) as ps:
         model = make_model(args.model)
         optimizer = kind(torch.optim.SGD(model.parameters(), lr=LEARNING_RATE), model, ps, examples=args.batch)
@@ -100,7 +142,19 @@ def train_ballast(rank, args, data, address, result):
         rates, steps = timed(step, agree, args.seconds)
         total = time.perf_counter() - clock.began
         optimizer.synchronize()
-        result.send((rank, rates, {name: spent / total for name, spent in clock.totals.items()}))
+        result.send((rank, rates, clock.totals, clock.began, total, exchanges.times))
+
+
+def shares_of(parts):
+    """Returns the largest share of a worker's time for each kind of own time."""
+    shares = []
+    for rank, _, spent, began, total, times in parts:
+        workers = waits_for_workers(times, [other[5] for other in parts if other[0] != rank], began)
+        servers = spent.get("waits", 0.0) - workers
+        shares.append({"work": spent["work"] / total, "work_cpu": spent["work_cpu"] / total,
+                       "waits_workers": workers / total, "waits_servers": servers / total,
+                       "own": (spent["work"] + servers) / total})
+    return {name: max(share[name] for share in shares) for name in shares[0]}
 
 
 def train_ddp(rank, args, data, store, result):
@@ -144,7 +198,7 @@ def main():
     data = torch_peer.load(args)
     context = multiprocessing.get_context("fork")
     for args.model in args.models:
-        ours, theirs, shares = [], [], {"work": [], "work_cpu": [], "waits": []}
+        ours, theirs, shares = [], [], {}
         samples = args.batch * args.workers
         for number in range(args.rounds):
             for peer in (("ddp", "ballast") if number % 2 else ("ballast", "ddp")):
@@ -155,9 +209,9 @@ def main():
                 else:
                     with Servers(args.server, servers=args.servers, workers=args.workers) as servers:
                         parts = run(context, train_ballast, args, data, servers.address)
-                    ours.append(statistics.median(next(rates for rank, rates, _ in parts if rank == 0)) * samples)
-                    for name, values in shares.items():
-                        values.append(max(part.get(name, 0.0) for _, _, part in parts))
+                    ours.append(statistics.median(next(part[1] for part in parts if part[0] == 0)) * samples)
+                    for name, share in shares_of(parts).items():
+                        shares.setdefault(name, []).append(share)
         print(json.dumps({"model": args.model, "batch": args.batch, "workers": args.workers, "servers": args.servers,
                           "ballast_samples_per_second": spread(ours), "ddp_samples_per_second": spread(theirs),
                           "ratio": spread([mine / other for mine, other in zip(ours, theirs)]),

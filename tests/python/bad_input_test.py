@@ -5,6 +5,7 @@
 Usage: bad_input_test.py SERVER LIBRARY HEADER VERSION_HEADER
 """
 
+import concurrent.futures
 import ctypes
 import os
 import re
@@ -253,6 +254,41 @@ class BadInputTest(unittest.TestCase):
                                                           environment={"BALLAST_LIBRARY": path}))
                     self.assertEqual(status, 1)
                     self.assertRegex(output, "ImportError: .*" + want)
+
+    def test_servers_of_another_version(self):
+        try:
+            import grpc
+        except ImportError:
+            self.skipTest("no grpcio")
+        with Servers(SERVER) as servers, grpc.insecure_channel(servers.address) as channel:
+            class OtherVersion(grpc.GenericRpcHandler):
+                """Passes calls on; what a library joins with is then of protocol version 2."""
+
+                def service(self, details):
+                    call = channel.unary_unary(details.method)
+
+                    def handle(request, context):
+                        if details.method.endswith("/Join"):
+                            assert request.startswith(b"\x08\x01"), request
+                            request = b"\x08\x02" + request[2:]
+                        try:
+                            return call(request, timeout=30)
+                        except grpc.RpcError as error:
+                            context.set_trailing_metadata(error.trailing_metadata())
+                            context.abort(error.code(), error.details())
+
+                    return grpc.unary_unary_rpc_method_handler(handle)
+
+            proxy = grpc.server(concurrent.futures.ThreadPoolExecutor(4))
+            proxy.add_generic_rpc_handlers([OtherVersion()])
+            port = proxy.add_insecure_port("127.0.0.1:0")
+            proxy.start()
+            try:
+                with self.assertRaisesRegex(ballast.Error, f"speaks protocol version 2 .ballast {ballast.__version__}., "
+                                                           "want 1"):
+                    ballast.connect(f"127.0.0.1:{port}", job="test")
+            finally:
+                proxy.stop(None)
 
     def test_version_is_that_of_the_programs(self):
         with open(VERSION_HEADER, encoding="utf-8") as file:

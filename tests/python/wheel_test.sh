@@ -15,11 +15,17 @@ fail() {
 }
 deploy/wheel.sh --built . --out "$TEST_TMPDIR/dist" >"$TEST_TMPDIR/out" 2>"$TEST_TMPDIR/err" ||
   fail "wheel.sh: $(<"$TEST_TMPDIR/err")"
-grep -Eq '^wheel: .*/ballast-[0-9.]+-py3-none-(many)?linux.*_x86_64\.whl \([0-9.]+ MiB\)$' "$TEST_TMPDIR/out" ||
+grep -Eq '^wheel: .*/ballast-[0-9.]+-py3-none-manylinux_2_36_x86_64\.whl \([0-9.]+ MiB\)$' "$TEST_TMPDIR/out" ||
   fail "wheel.sh printed: $(<"$TEST_TMPDIR/out")"
-/usr/bin/python3 -m venv "$TEST_TMPDIR/venv"
-"$TEST_TMPDIR/venv/bin/pip" install --no-index --quiet --disable-pip-version-check "$TEST_TMPDIR"/dist/*.whl ||
-  fail "pip does not install the wheel"
+wheel=$(echo "$TEST_TMPDIR"/dist/*.whl)
+
+# make_venv FOLDER PYTHON [OPTION]: a fresh virtual environment with the wheel.
+make_venv() {
+  "$2" -m venv "${@:3}" "$1" || fail "$2 makes no virtual environment"
+  "$1/bin/pip" install --no-index --quiet --disable-pip-version-check "$wheel" 2>"$TEST_TMPDIR/err" ||
+    fail "pip of $2 does not install the wheel: $(<"$TEST_TMPDIR/err")"
+}
+make_venv "$TEST_TMPDIR/venv" /usr/bin/python3
 
 # Nothing below may come from the tree.
 cd "$TEST_TMPDIR"
@@ -42,4 +48,73 @@ grep -q 'test accuracy: 1' out || fail "launch: $(<out)"
 status=0
 (cd / && "$python" -m ballast nonsense >/dev/null 2>&1) || status=$?
 [[ $status == 2 ]] || fail "an unknown command ended with $status, want 2"
+
+# Every library that a file needs is in the wheel, or on every Linux of the wheel's tag.
+everywhere='^(libc|libm|libdl|librt|libpthread|libstdc\+\+|libgcc_s|ld-linux-x86-64)\.so\.'
+mkdir unpacked
+"$python" -m zipfile -e "$wheel" unpacked
+while read -r file; do
+  while read -r name; do
+    [[ -f unpacked/ballast.libs/$name || $name =~ $everywhere ]] ||
+      fail "$file needs $name, which the wheel lacks"
+  done < <(readelf --dynamic --wide "$file" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p')
+  readelf --version-info --wide "$file" | sed -n 's/.*Name: GLIBC_2\.\([0-9]*\).*/\1/p' | awk '$1 > 36 {exit 1}' ||
+    fail "$file needs a libc above 2.36"
+  ! readelf --dyn-syms --wide "$file" | grep -q ' UNIQUE ' || fail "$file has symbols that are unique in a process"
+done < <(find unpacked/ballast.libs unpacked/ballast/bin unpacked/ballast/libballast.so -type f)
+
+# Every Python of the machine.
+cat >use.py <<'PYTHON'
+import ballast
+assert "venv" in ballast.__file__, ballast.__file__
+try:
+    ballast.connect("nowhere", job="wheel")
+except ballast.InvalidArgument as error:
+    print(error)
+PYTHON
+home=$(getent passwd "$EUID" | cut -d: -f6)
+tried=0
+for other in /usr/bin/python3 "$home"/.pyenv/versions/3.*/bin/python3; do
+  "$other" -c 'import sys; sys.exit(sys.version_info < (3, 7))' 2>/dev/null || continue
+  rm -rf other_venv
+  make_venv "$TEST_TMPDIR/other_venv" "$other"
+  other_venv/bin/python use.py >out 2>&1 || true
+  [[ $(<out) == 'cannot connect to "nowhere"'* ]] || fail "$other: $(<out)"
+  echo "works with $("$other" --version)"
+  tried=$((tried + 1))
+done
+((tried > 0)) || fail "no Python was tried"
+
+# Beside other copies of gRPC and protobuf, whichever is loaded first, with servers of the wheel.
+make_venv "$TEST_TMPDIR/shared_venv" /usr/bin/python3 --system-site-packages
+if shared_venv/bin/python -c 'import torch, grpc, google.protobuf.message' 2>/dev/null; then
+  cat >beside.py <<'PYTHON'
+import os
+import sys
+for name in os.environ["ORDER"].split():
+    __import__(name)
+import ballast, grpc, torch
+from google.protobuf.struct_pb2 import Struct
+assert "venv" in ballast.__file__, ballast.__file__
+with ballast.connect() as ps:
+    w = torch.zeros(4)
+    ps.declare({"w": w}, optimizer=ballast.SGD(1.0))
+    ps.push_pull({"w": torch.ones(4)}, into={"w": w}).result(60)
+    assert w.tolist() == [-1.0] * 4, w
+message = Struct()
+message.update({"a": 1})
+assert Struct.FromString(message.SerializeToString()) == message
+with grpc.insecure_channel("127.0.0.1:1") as channel:
+    try:
+        channel.unary_unary("/a/b")(b"", timeout=2)
+    except grpc.RpcError as error:
+        print(error.code())
+PYTHON
+  for order in "ballast torch grpc" "torch grpc ballast" "grpc ballast torch"; do
+    ORDER=$order PATH=$TEST_TMPDIR/shared_venv/bin:$PATH shared_venv/bin/ballast run -- python beside.py >out 2>&1 ||
+      fail "imports in the order $order: $(<out)"
+  done
+else
+  echo "SKIPPED: imports beside torch and grpc, which /usr/bin/python3 lacks"
+fi
 echo "passed"
