@@ -40,6 +40,8 @@ def parse_arguments():
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=5)
+    parser.add_argument("--same_malloc", action="store_true",
+                        help="give DDP, too, the setting of malloc that DistributedOptimizer makes")
     return parser.parse_args()
 
 
@@ -160,6 +162,9 @@ def shares_of(parts):
 def train_ddp(rank, args, data, store, result):
     import torch
     torch.set_num_threads(1)
+    if args.same_malloc:
+        from ballast.torch._memory import keep_freed_memory
+        keep_freed_memory(4 * sum(parameter.numel() for parameter in make_model(args.model).parameters()))
     if rank > 0:
         result = None
     torch_peer.train_ddp(rank, args, data, store, result)
@@ -167,18 +172,22 @@ def train_ddp(rank, args, data, store, result):
 
 def run(context, target, args, data, where):
     """Runs the workers; returns what they have sent."""
-    receiver, sender = context.Pipe(duplex=False)
-    workers = [context.Process(target=target, args=(rank, args, data, where, sender)) for rank in range(args.workers)]
+    # A pipe for each: large messages of two workers would mix in one.
+    pipes = [context.Pipe(duplex=False) for _ in range(args.workers)]
+    workers = [context.Process(target=target, args=(rank, args, data, where, pipes[rank][1]))
+               for rank in range(args.workers)]
     for worker in workers:
         worker.start()
-    sender.close()
     limit = 60 + 6 * args.seconds
     received = []
-    try:
-        while receiver.poll(limit):
-            received.append(receiver.recv())
-    except EOFError:
-        pass
+    for receiver, sender in pipes:
+        sender.close()
+        try:
+            if receiver.poll(limit):
+                received.append(receiver.recv())
+        except EOFError:
+            # It has sent nothing.
+            pass
     for worker in workers:
         worker.join(limit)
         if worker.exitcode != 0:
@@ -213,6 +222,7 @@ def main():
                     for name, share in shares_of(parts).items():
                         shares.setdefault(name, []).append(share)
         print(json.dumps({"model": args.model, "batch": args.batch, "workers": args.workers, "servers": args.servers,
+                          "same_malloc": args.same_malloc,
                           "ballast_samples_per_second": spread(ours), "ddp_samples_per_second": spread(theirs),
                           "ratio": spread([mine / other for mine, other in zip(ours, theirs)]),
                           "shares_of_step": {name: spread(values) for name, values in shares.items()}}), flush=True)

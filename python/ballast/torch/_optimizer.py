@@ -13,6 +13,7 @@ from .._connection import Connection
 from ..errors import InvalidArgument
 from ..optimizers import Schedule
 from ._bundles import Bundle, Parameter, bundles_of, make_parameter
+from ._memory import keep_freed_memory
 from ._rules import rule_of
 
 
@@ -76,6 +77,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         for bundle in self._bundles:
             self._handles += [self._hook_gradient(bundle, each) for each in bundle.parameters]
         self._hook_modules(model)
+        keep_freed_memory(4 * sum(each.parameter.numel() for each in self._parameters))
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "step":
