@@ -15,6 +15,7 @@
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/health_check_service_interface.h"
 #include "server/rpc/standby_service.h"
+#include "server/server_metrics.h"
 
 namespace ballast {
 namespace {
@@ -71,6 +72,36 @@ absl::StatusOr<std::shared_ptr<const TokenTable>> Server::LoadTokens(const Optio
                                                    "server 0"));
   }
   return std::make_shared<const TokenTable>(*std::move(tokens));
+}
+
+absl::Status Server::Ready() const {
+  switch (phase_.load()) {
+    case Phase::kStarting:
+      return WithReason(v1::ERROR_REASON_NOT_SERVING, absl::UnavailableError("the server is starting"));
+    case Phase::kEnding:
+      return WithReason(v1::ERROR_REASON_DRAINING, absl::UnavailableError("the server is shutting down"));
+    case Phase::kServing:
+      break;
+  }
+  return shard_host_.Ready();
+}
+
+absl::Status Server::ServePages() {
+  if (options_.http_listen.empty()) return absl::OkStatus();
+  StatusPages::Sources sources;
+  sources.metrics = [this] {
+    const bool coordinates = phase_.load() != Phase::kStarting && coordinator_host_ != nullptr;
+    const v1::GetStatusResponse shard = shard_host_.services().Describe();
+    if (!coordinates) return ServerMetrics(shard, nullptr);
+    const v1::GetProgressResponse job = coordinator_host_->coordinator().Describe();
+    return ServerMetrics(shard, &job);
+  };
+  sources.ready = [this] { return Ready(); };
+  sources.job = [this] { return shard().job_name(); };
+  auto pages = StatusServer::Start(options_.http_listen, options_.security, tokens_, std::move(sources));
+  if (!pages.ok()) return pages.status();
+  pages_ = *std::move(pages);
+  return absl::OkStatus();
 }
 
 absl::Status Server::Listen() {
@@ -147,6 +178,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(Options options) {
   if (!tokens.ok()) return tokens.status();
   if (options.with_standby) options.rank %= options.servers;
   std::unique_ptr<Server> server(new Server(std::move(options), *std::move(tokens)));
+  if (absl::Status status = server->ServePages(); !status.ok()) return status;
   ShardHost& shard_host = server->shard_host_;
   if (absl::Status status = shard_host.Open(); !status.ok()) return status;
   if (Coordinates(server->options_)) {
@@ -174,6 +206,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(Options options) {
     absl::MutexLock lock(&server->member_mutex_);
     server->member_ = std::move(joining);
   }
+  server->phase_ = Phase::kServing;
   return server;
 }
 
@@ -197,6 +230,7 @@ std::string Server::SaveCheckpoint(absl::Duration timeout) {
 
 void Server::Drain(absl::Duration grace) {
   if (data_ == nullptr) return;
+  phase_ = Phase::kEnding;
   const absl::Time deadline = absl::Now() + grace;
   data_->Refuse();
   control_->Refuse();
@@ -213,6 +247,7 @@ void Server::Drain(absl::Duration grace) {
   shard_host_.Close(reason);
   data_->Close(grace);
   control_->Close(deadline - absl::Now());
+  if (pages_ != nullptr) pages_->Stop();
   data_.reset();
   control_.reset();
   shard_host_.services().Shutdown();

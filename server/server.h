@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 
@@ -9,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "common/http/status_server.h"
 #include "common/security/tokens.h"
 #include "server/coordinator_host.h"
 #include "server/rpc/coordinator_member.h"
@@ -35,6 +37,8 @@ class Server {
 
   const std::string& address() const { return address_; }
   const std::string& control_address() const { return control_address_; }
+  // HOST:PORT of the HTTP pages; empty if there are none.
+  std::string http_address() const { return pages_ == nullptr ? "" : pages_->address(); }
 
   // See CoordinatorMember::SaveCheckpoint. Call it before Drain.
   std::string SaveCheckpoint(absl::Duration timeout);
@@ -48,9 +52,13 @@ class Server {
   ParameterShard& shard() { return shard_host_.shard(); }
 
  private:
+  enum class Phase { kStarting, kServing, kEnding };
+
   // Null `tokens`: calls need no token.
   Server(Options options, std::shared_ptr<const TokenTable> tokens);
   static absl::StatusOr<std::shared_ptr<const TokenTable>> LoadTokens(const Options& options);
+  absl::Status ServePages();
+  absl::Status Ready() const;
   absl::Status Listen();
   absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenCoordinator();
   absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenServer(const std::string& address) const;
@@ -66,11 +74,15 @@ class Server {
   absl::Mutex member_mutex_;
   std::unique_ptr<CoordinatorMember> member_ ABSL_GUARDED_BY(member_mutex_);
   ShardHost shard_host_;
-  // Null unless this process runs the coordinator.
+  // Null unless this process runs the coordinator. Set before the ports listen.
   std::unique_ptr<CoordinatorHost> coordinator_host_;
   UnknownMethods unknown_methods_;
   std::unique_ptr<ServingPort> control_;
   std::unique_ptr<ServingPort> data_;
+  // Null without http_listen. The pages are there before and after the ports, while the shard is recovered and while
+  // the server ends.
+  std::atomic<Phase> phase_{Phase::kStarting};
+  std::unique_ptr<StatusServer> pages_;
 };
 
 }  // namespace ballast

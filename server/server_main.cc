@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "common/http/status_server.h"
 #include "common/program/env_flags.h"
 #include "common/program/line_writer.h"
 #include "common/program/signal_watch.h"
@@ -42,6 +43,11 @@ ABSL_FLAG(uint32_t, workers, 1, "Number of workers in the job; the value of serv
 ABSL_FLAG(std::string, coordinator, "",
           "HOST:PORT of server 0, preferably its control port; required for all other servers.");
 ABSL_FLAG(std::string, address_file, "", "File to which the address is written once the server serves.");
+ABSL_FLAG(
+    std::string, http_port, "",
+    "Port of the HTTP pages /healthz, /readyz and /metrics, on the host of --listen, or HOST:PORT; 0 picks a free "
+    "port. With --tls_cert they are HTTPS. Empty: none.");
+ABSL_FLAG(std::string, http_address_file, "", "File to which the address of the HTTP pages is written.");
 ABSL_FLAG(std::string, control_address_file, "",
           "File to which the control address is written, before --address_file.");
 ABSL_FLAG(bool, reflection, false, "Enable gRPC server reflection.");
@@ -153,6 +159,10 @@ absl::Status WriteAddresses(const Server& server) {
           WriteAddress("--control_address_file", absl::GetFlag(FLAGS_control_address_file), server.control_address());
       !written.ok())
     return written;
+  if (absl::Status written =
+          WriteAddress("--http_address_file", absl::GetFlag(FLAGS_http_address_file), server.http_address());
+      !written.ok())
+    return written;
   return WriteAddress("--address_file", absl::GetFlag(FLAGS_address_file), server.address());
 }
 
@@ -195,6 +205,7 @@ int Serve(LineWriter& lines) {
   Server::Options options;
   options.listen = absl::GetFlag(FLAGS_listen);
   options.control_listen = absl::GetFlag(FLAGS_control_listen);
+  options.http_listen = HttpAddress(absl::GetFlag(FLAGS_http_port), HostOf(options.listen));
   options.advertise = absl::GetFlag(FLAGS_advertise);
   const int rank = ParseRank(absl::GetFlag(FLAGS_rank));
   if (rank < 0) {
@@ -265,6 +276,7 @@ int Serve(LineWriter& lines) {
       lines.Write(absl::StrCat("server ", rank, " restarts and joins again: ", reason.status.message()));
       options.listen = (*server)->address();
       options.control_listen = (*server)->control_address();
+      options.http_listen = (*server)->http_address();
       (*server)->Drain(kShortGrace);
       ending.Clear();
       continue;
@@ -305,6 +317,8 @@ int main(int argc, char** argv) {
                                                    "coordinator",
                                                    "address_file",
                                                    "control_address_file",
+                                                   "http_port",
+                                                   "http_address_file",
                                                    "tls_cert",
                                                    "tls_key",
                                                    "tls_ca",

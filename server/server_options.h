@@ -22,6 +22,8 @@ struct ServerOptions {
   // HOST:PORT for control calls, whose time does not depend on data: the coordinator's, GetStatus, health. Empty: a
   // free port on the same host.
   std::string control_listen;
+  // HOST:PORT of the HTTP pages for probes and scrapers (server/pages); port 0 picks a free port. Empty: none.
+  std::string http_listen;
   // HOST:PORT at which others reach this server; its control port is reached on the same host. Port 0: the one of
   // `listen`. Empty: `listen`.
   std::string advertise;

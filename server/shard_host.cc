@@ -103,6 +103,8 @@ CoordinatorMember::Events ShardHost::MemberEvents() {
   return events;
 }
 
+absl::Status ShardHost::Ready() const { return receiver_.following() ? absl::OkStatus() : serving_.Check(); }
+
 v1::CheckpointPart ShardHost::DescribePart() const {
   v1::CheckpointPart part;
   part.set_id(captured_.load());

@@ -48,6 +48,9 @@ class ShardHost {
   // Returns the callbacks through which the membership drives the shard.
   CoordinatorMember::Events MemberEvents();
 
+  // OK if this process serves its shard, or follows its server as a standby; otherwise UNAVAILABLE with the reason.
+  absl::Status Ready() const;
+
   // Ends current and later waits with `reason`.
   void Close(const absl::Status& reason);
 

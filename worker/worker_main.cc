@@ -14,16 +14,20 @@
 #include "absl/flags/reflection.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "common/http/status_server.h"
 #include "common/job/job_overrides.h"
 #include "common/program/env_flags.h"
 #include "common/program/signal_watch.h"
 #include "common/program/this_process.h"
 #include "common/rpc/credentials.h"
+#include "common/security/tokens.h"
+#include "common/storage/file.h"
 #include "common/text/number_text.h"
 #include "worker/device/cuda_options.h"
 #include "worker/predict/predict_command.h"
 #include "worker/serve/serve_command.h"
 #include "worker/training/worker.h"
+#include "worker/training/worker_metrics.h"
 
 ABSL_FLAG(std::string, job, "", "Path of the job file (see examples/*.textproto). Required.");
 ABSL_FLAG(std::string, coordinator, "127.0.0.1:7700", "HOST:PORT of server 0.");
@@ -42,6 +46,13 @@ ABSL_FLAG(bool, autotune, true,
           "If false, the libraries choose by heuristic and runs are reproducible bit for bit.");
 ABSL_FLAG(bool, cuda_graphs, true, "On a GPU: record the operations that repeat in every batch as CUDA graphs.");
 ABSL_FLAG(int, threads, 0, "Number of compute threads on the CPU; 0: one per core.");
+ABSL_FLAG(std::string, http_port, "",
+          "Port of the HTTP pages /healthz, /readyz and /metrics on 127.0.0.1, or HOST:PORT; 0 picks a free port. With "
+          "--tls_cert they are HTTPS. Empty: none.");
+ABSL_FLAG(std::string, http_address_file, "", "File to which the address of the HTTP pages is written.");
+ABSL_FLAG(
+    std::string, http_token_file, "",
+    "File with the tokens that may read /metrics, in the format of a server's --token_file. Empty: --token_file.");
 ABSL_FLAG(std::string, run_dir, "", "Directory to which worker 0 writes the results; empty: runs/<job>-<time>.");
 ABSL_FLAG(bool, continue_run, false,
           "Worker 0 continues in a --run_dir that holds a run, instead of refusing it. Only for a run of the same job "
@@ -172,11 +183,42 @@ absl::StatusOr<Worker::Options> ReadOptions() {
   return options;
 }
 
+// Serves the HTTP pages, if --http_port asks for them; null otherwise.
+absl::StatusOr<std::unique_ptr<StatusServer>> ServePages(WorkerMetrics* metrics) {
+  const std::string address = HttpAddress(absl::GetFlag(FLAGS_http_port), "127.0.0.1");
+  if (address.empty()) return nullptr;
+  SecurityOptions security = {{absl::GetFlag(FLAGS_tls_cert), absl::GetFlag(FLAGS_tls_key)},
+                              absl::GetFlag(FLAGS_http_token_file),
+                              absl::GetFlag(FLAGS_insecure)};
+  if (security.token_file.empty()) security.token_file = absl::GetFlag(FLAGS_token_file);
+  std::shared_ptr<const TokenTable> tokens;
+  if (!security.token_file.empty()) {
+    absl::StatusOr<TokenTable> loaded = TokenTable::Load(security.token_file);
+    if (!loaded.ok()) return loaded.status();
+    tokens = std::make_shared<const TokenTable>(*std::move(loaded));
+  }
+  absl::StatusOr<std::unique_ptr<StatusServer>> pages =
+      StatusServer::Start(address, security, std::move(tokens),
+                          {.metrics = [metrics] { return metrics->Text(); },
+                           .ready = [metrics] { return metrics->Ready(); },
+                           .job = [metrics] { return metrics->job(); }});
+  if (!pages.ok()) return pages.status();
+  const std::string file = absl::GetFlag(FLAGS_http_address_file);
+  if (file.empty()) return pages;
+  const absl::Status written = WriteFileAtomically(file, {(*pages)->address(), "\n"});
+  if (!written.ok()) return absl::InvalidArgumentError(absl::StrCat("--http_address_file: ", written.message()));
+  return pages;
+}
+
 int Run() {
   Interruption interruption;
   SignalWatch signals([&](int, int count) { interruption.Signal(count); });
   absl::StatusOr<Worker::Options> options = ReadOptions();
   if (!options.ok()) return Fail(options.status(), 2);
+  WorkerMetrics metrics;
+  options->metrics = &metrics;
+  const absl::StatusOr<std::unique_ptr<StatusServer>> pages = ServePages(&metrics);
+  if (!pages.ok()) return Fail(pages.status(), 2);
   absl::StatusOr<std::unique_ptr<Worker>> worker = Worker::Create(*std::move(options));
   if (!worker.ok()) return Fail(worker.status(), 2);
   interruption.Watch(worker->get());
@@ -204,12 +246,38 @@ int main(int argc, char** argv) {
   if (!words.empty() && words[0] == "serve") {
     return ballast::RunServeCommand(absl::MakeConstSpan(words).subspan(1), std::cout, std::cerr);
   }
-  const absl::Status parsed = ballast::ParseFlags(
-      argc, argv, ballast::kUsage,
-      {"job",          "coordinator", "tls_ca",        "tls_cert", "tls_key",     "token_file",     "insecure",
-       "rank",         "device",      "gpus",          "autotune", "cuda_graphs", "threads",        "run_dir",
-       "continue_run", "mode",        "steps_ahead",   "quorum",   "local_steps", "codec",          "value_codec",
-       "precision",    "durability",  "shared_memory", "trace",    "trace_steps", "gather_timeout", "staleness"});
+  const absl::Status parsed = ballast::ParseFlags(argc, argv, ballast::kUsage,
+                                                  {"job",
+                                                   "coordinator",
+                                                   "tls_ca",
+                                                   "tls_cert",
+                                                   "tls_key",
+                                                   "token_file",
+                                                   "insecure",
+                                                   "rank",
+                                                   "device",
+                                                   "gpus",
+                                                   "autotune",
+                                                   "cuda_graphs",
+                                                   "threads",
+                                                   "run_dir",
+                                                   "continue_run",
+                                                   "mode",
+                                                   "steps_ahead",
+                                                   "quorum",
+                                                   "local_steps",
+                                                   "codec",
+                                                   "value_codec",
+                                                   "precision",
+                                                   "durability",
+                                                   "shared_memory",
+                                                   "trace",
+                                                   "trace_steps",
+                                                   "gather_timeout",
+                                                   "staleness",
+                                                   "http_port",
+                                                   "http_address_file",
+                                                   "http_token_file"});
   if (!parsed.ok()) return ballast::Fail(parsed, 2);
   return ballast::Run();
 }

@@ -303,9 +303,16 @@ absl::Status JobLaunch::StartAll(bool again) {
     worker.flags = program ? ProgramWords(plan_, rank, fleet_->cores(worker.host), coordinator_)
                            : WorkerFlags(plan_, rank, fleet_->cores(worker.host), coordinator_);
     if (again && rank == 0 && !program) worker.flags.push_back("--continue_run");
+    if (!program) AddHttpFlags(worker);
     if (absl::Status status = StartChild(std::move(worker), again); !status.ok()) return status;
   }
   return absl::OkStatus();
+}
+
+void JobLaunch::AddHttpFlags(Child& child) const {
+  const std::string file = absl::StrCat(plan_.run_dir, "/logs/", child.Name("-"), ".http");
+  unlink(file.c_str());
+  child.flags.insert(child.flags.end(), {"--http_port", "0", "--http_address_file", file});
 }
 
 absl::Status JobLaunch::StartServer(int rank, bool standby, const std::string& resume, bool again) {
@@ -335,6 +342,7 @@ absl::Status JobLaunch::StartServer(int rank, bool standby, const std::string& r
   }
   if (!resume.empty()) flags.insert(flags.end(), {"--resume", resume});
   flags.insert(flags.end(), {"--control_listen", address_flags[1], "--control_address_file", control_file});
+  AddHttpFlags(child);
   if (absl::Status status = StartChild(std::move(child), again); !status.ok()) return status;
   if (!coordinates) return absl::OkStatus();
   absl::StatusOr<std::string> address = WaitForAddress(address_file);

@@ -41,8 +41,9 @@ TEST_F(JobLaunchTest, GivesEachProcessItsPart) {
               HasSubstr("--rank 1 --listen 127.0.0.1:0 --servers 2 --workers 2 --coordinator 127.0.0.1:4242"));
   const std::string common =
       " --job job.textproto --coordinator 127.0.0.1:4242 --device auto --threads 3 --gather_timeout 300 --gpus 2";
-  EXPECT_EQ(Log("worker-0"), "worker 0: --rank 0" + common + " --run_dir " + run_dir_ + "\n");
-  EXPECT_EQ(Log("worker-1"), "worker 1: --rank 1" + common + "\n");
+  const std::string http = " --http_port 0 --http_address_file " + run_dir_ + "/logs/worker-";
+  EXPECT_EQ(Log("worker-0"), "worker 0: --rank 0" + common + " --run_dir " + run_dir_ + http + "0.http\n");
+  EXPECT_EQ(Log("worker-1"), "worker 1: --rank 1" + common + http + "1.http\n");
 }
 
 TEST_F(JobLaunchTest, ShowsProgress) {
@@ -277,8 +278,8 @@ TEST_F(JobLaunchTest, AJobThatStartsFromTheBeginningContinuesInItsDirectory) {
   worker_ = "[ -e $folder/died ] && exit 0\ntouch $folder/started\nstay\n";
   RunWell();
   EXPECT_THAT(shown_.str(), HasSubstr("there is no checkpoint yet; the job starts from the beginning\n"));
-  EXPECT_THAT(Log("worker-0"), HasSubstr(" --run_dir " + run_dir_ + "\n"));
-  EXPECT_THAT(Log("worker-0"), HasSubstr(" --run_dir " + run_dir_ + " --continue_run\n"));
+  EXPECT_THAT(Log("worker-0"), HasSubstr(" --run_dir " + run_dir_ + " --http_port 0"));
+  EXPECT_THAT(Log("worker-0"), HasSubstr(" --run_dir " + run_dir_ + " --continue_run --http_port 0"));
   EXPECT_THAT(Log("worker-1"), Not(HasSubstr("--continue_run")));
 }
 

@@ -1,21 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/http/http_server.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <atomic>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/ssl/context.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/strand.hpp>
 #include <boost/asio/write.hpp>
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
+#include <boost/beast/ssl.hpp>
 #include <chrono>
 #include <exception>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <thread>
+#include <type_traits>
 #include <utility>
 
 #include "absl/base/call_once.h"
@@ -23,6 +28,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
 #include "common/text/json_fields.h"
 
 namespace ballast {
@@ -97,6 +104,50 @@ std::optional<HttpResponse> ErrorResponse(const error_code& error, const HttpSer
   return Failure(400, absl::StrCat("got a request that is not HTTP/1.1: ", error.message()));
 }
 
+// Index of the data of a TLS context that marks it as an HttpServer's. Application data (SSL_CTX_set_app_data) is
+// Asio's.
+int MarkIndex() {
+  static const int index = SSL_CTX_get_ex_new_index(0, nullptr, nullptr, nullptr, nullptr);
+  return index;
+}
+
+// Owns the context for new TLS connections, made anew when the files have changed. Thread safety: safe.
+class TlsContext {
+ public:
+  explicit TlsContext(TlsFiles files) : files_(std::move(files)) {}
+
+  // Returns the context of the files as they are now; that of before if they do not fit each other, as while they are
+  // being replaced. Null if there never was one.
+  std::shared_ptr<asio::ssl::context> Get() {
+    const absl::MutexLock lock(&mutex_);
+    const std::string version = VersionOf(files_.certificate) + VersionOf(files_.key);
+    if (context_ != nullptr && version == version_) return context_;
+    auto context = std::make_shared<asio::ssl::context>(asio::ssl::context::tls_server);
+    error_code error;
+    SSL_CTX_set_ex_data(context->native_handle(), MarkIndex(), this);
+    SSL_CTX_set_min_proto_version(context->native_handle(), TLS1_2_VERSION);
+    context->use_certificate_chain_file(files_.certificate, error);
+    if (!error) context->use_private_key_file(files_.key, asio::ssl::context::pem, error);
+    if (!error && SSL_CTX_check_private_key(context->native_handle()) == 1) {
+      context_ = std::move(context);
+      version_ = version;
+    }
+    return context_;
+  }
+
+ private:
+  static std::string VersionOf(const std::string& path) {
+    struct stat found = {};
+    if (stat(path.c_str(), &found) != 0) return "-";
+    return absl::StrCat(found.st_ino, ".", found.st_mtim.tv_sec, ".", found.st_mtim.tv_nsec, " ");
+  }
+
+  const TlsFiles files_;
+  absl::Mutex mutex_;
+  std::shared_ptr<asio::ssl::context> context_ ABSL_GUARDED_BY(mutex_);
+  std::string version_ ABSL_GUARDED_BY(mutex_);
+};
+
 // State that all connections share.
 struct Shared {
   HttpServer::Options options;
@@ -104,10 +155,22 @@ struct Shared {
   std::atomic<uint64_t> held_bytes{0};
 };
 
+using PlainStream = beast::tcp_stream;
+
+// A stream with what it encrypts by.
+struct TlsStream : beast::ssl_stream<beast::tcp_stream> {
+  TlsStream(tcp::socket socket, std::shared_ptr<asio::ssl::context> its_context)
+      : beast::ssl_stream<beast::tcp_stream>(std::move(socket), *its_context), context(std::move(its_context)) {}
+  const std::shared_ptr<asio::ssl::context> context;
+};
+
 // One connection. Its callbacks own it and run one at a time.
-class Connection : public std::enable_shared_from_this<Connection> {
+template <typename Stream>
+class Connection : public std::enable_shared_from_this<Connection<Stream>> {
  public:
-  Connection(tcp::socket socket, Shared* shared) : stream_(std::move(socket)), shared_(shared) {
+  template <typename... StreamArguments>
+  explicit Connection(Shared* shared, StreamArguments&&... arguments)
+      : stream_(std::forward<StreamArguments>(arguments)...), shared_(shared) {
     full_ = shared_->connections.fetch_add(1) >= shared_->options.max_connections;
   }
   ~Connection() {
@@ -116,12 +179,25 @@ class Connection : public std::enable_shared_from_this<Connection> {
   }
 
   void Begin() {
-    if (full_) return Send(Failure(503, "too many connections; try again"), 11, /*keep=*/false, /*body=*/true);
-    AwaitRequest();
+    if constexpr (std::is_same_v<Stream, TlsStream>) {
+      tcp_stream().expires_after(Chrono(options().request_timeout));
+      stream_.async_handshake(asio::ssl::stream_base::server,
+                              [self = this->shared_from_this()](const error_code& error) {
+                                if (!error) self->BeginRequests();
+                              });
+    } else {
+      BeginRequests();
+    }
   }
 
  private:
   const HttpServer::Options& options() const { return shared_->options; }
+  beast::tcp_stream& tcp_stream() { return beast::get_lowest_layer(stream_); }
+
+  void BeginRequests() {
+    if (full_) return Send(Failure(503, "too many connections; try again"), 11, /*keep=*/false, /*body=*/true);
+    AwaitRequest();
+  }
 
   // Counts the bytes of the body or response that the connection holds now, in place of those before.
   void Hold(uint64_t bytes) {
@@ -138,9 +214,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
     parser_->body_limit(options().max_body_bytes);
     // A pipelined request may have arrived with the last one.
     if (buffer_.size() > 0) return ReadHeader();
-    stream_.expires_after(Chrono(options().idle_timeout));
+    tcp_stream().expires_after(Chrono(options().idle_timeout));
     stream_.async_read_some(buffer_.prepare(kReadBytes),
-                            [self = shared_from_this()](const error_code& error, size_t bytes) {
+                            [self = this->shared_from_this()](const error_code& error, size_t bytes) {
                               // Ends the connection by dropping it.
                               if (error) return;
                               self->buffer_.commit(bytes);
@@ -149,9 +225,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
   }
 
   void ReadHeader() {
-    stream_.expires_after(Chrono(options().request_timeout));
-    http::async_read_header(stream_, buffer_, *parser_,
-                            [self = shared_from_this()](const error_code& error, size_t) { self->OnHeader(error); });
+    tcp_stream().expires_after(Chrono(options().request_timeout));
+    http::async_read_header(
+        stream_, buffer_, *parser_,
+        [self = this->shared_from_this()](const error_code& error, size_t) { self->OnHeader(error); });
   }
 
   void OnHeader(const error_code& error) {
@@ -167,19 +244,20 @@ class Connection : public std::enable_shared_from_this<Connection> {
     if (!beast::iequals(parser_->get()[http::field::expect], "100-continue")) return ReadBody();
     static constexpr absl::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
     asio::async_write(stream_, asio::buffer(kContinue.data(), kContinue.size()),
-                      [self = shared_from_this()](const error_code& failed, size_t) {
+                      [self = this->shared_from_this()](const error_code& failed, size_t) {
                         if (!failed) self->ReadBody();
                       });
   }
 
   void ReadBody() {
     if (parser_->is_done()) return Answer();
-    http::async_read_some(stream_, buffer_, *parser_, [self = shared_from_this()](const error_code& error, size_t) {
-      if (error) return self->OnBadRequest(error);
-      self->Hold(self->parser_->get().body().size());
-      if (self->HoldTooMuch()) return self->SendBusy(/*keep=*/false);
-      self->ReadBody();
-    });
+    http::async_read_some(stream_, buffer_, *parser_,
+                          [self = this->shared_from_this()](const error_code& error, size_t) {
+                            if (error) return self->OnBadRequest(error);
+                            self->Hold(self->parser_->get().body().size());
+                            if (self->HoldTooMuch()) return self->SendBusy(/*keep=*/false);
+                            self->ReadBody();
+                          });
   }
 
   void SendBusy(bool keep) {
@@ -199,7 +277,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     const bool keep = got.keep_alive(), body = got.method() != http::verb::head;
     const std::optional<HttpRequest> request = ToRequest(std::move(got));
     // The time that the handler takes is its own.
-    stream_.expires_never();
+    tcp_stream().expires_never();
     const HttpResponse response =
         request.has_value() ? options().handler(*request) : Failure(400, "target: want a path, such as /healthz");
     Hold(response.body.size());
@@ -218,39 +296,49 @@ class Connection : public std::enable_shared_from_this<Connection> {
     response_->keep_alive(keep);
     response_->content_length(from.body.size());
     if (body) response_->body() = from.body;
-    stream_.expires_after(Chrono(options().response_timeout));
+    tcp_stream().expires_after(Chrono(options().response_timeout));
     // Sends the header alone for HEAD, although the header has the length of the body.
     serializer_.emplace(*response_);
-    http::async_write(stream_, *serializer_, [self = shared_from_this(), keep](const error_code& error, size_t) {
+    http::async_write(stream_, *serializer_, [self = this->shared_from_this(), keep](const error_code& error, size_t) {
       if (error) return;
       if (keep) return self->AwaitRequest();
       self->Close();
     });
   }
 
+  // Ends the connection. TLS first says so, that the client can tell a whole response from one that was cut off.
+  void Close() {
+    if constexpr (std::is_same_v<Stream, TlsStream>) {
+      tcp_stream().expires_after(Chrono(kLinger));
+      stream_.async_shutdown([self = this->shared_from_this()](const error_code&) { self->CloseSocket(); });
+    } else {
+      CloseSocket();
+    }
+  }
+
   // Ends the connection so that the client can still read the response, which a reset would discard: stops sending,
   // then reads what the client has still sent, within limits.
-  void Close() {
+  void CloseSocket() {
     error_code ignored;
-    stream_.socket().shutdown(tcp::socket::shutdown_send, ignored);
-    stream_.expires_after(Chrono(kLinger));
+    tcp_stream().socket().shutdown(tcp::socket::shutdown_send, ignored);
+    tcp_stream().expires_after(Chrono(kLinger));
     Drain(0);
   }
 
   void Drain(size_t drained) {
     if (drained > kMaxDrained) return;
     buffer_.clear();
-    stream_.async_read_some(buffer_.prepare(kReadBytes),
-                            [self = shared_from_this(), drained](const error_code& error, size_t bytes) {
-                              if (!error) self->Drain(drained + bytes);
-                            });
+    tcp_stream().async_read_some(buffer_.prepare(kReadBytes),
+                                 [self = this->shared_from_this(), drained](const error_code& error, size_t bytes) {
+                                   if (!error) self->Drain(drained + bytes);
+                                 });
   }
 
   static constexpr size_t kReadBytes = 8192;
   static constexpr size_t kMaxDrained = size_t{16} << 20;
   static constexpr absl::Duration kLinger = absl::Seconds(2);
 
-  beast::tcp_stream stream_;
+  Stream stream_;
   Shared* const shared_;
   bool full_ = false;
   // See Hold.
@@ -300,6 +388,20 @@ class BeastServer : public HttpServer {
     return absl::OkStatus();
   }
 
+  // INVALID_ARGUMENT if TLS is asked for and its files do not fit.
+  absl::Status PrepareTls() {
+    const TlsFiles& files = shared_.options.tls;
+    if (files.certificate.empty()) return absl::OkStatus();
+    if (absl::Status status = CheckTlsFiles({.certificate = files.certificate, .key = files.key}, absl::Now());
+        !status.ok()) {
+      return status;
+    }
+    tls_ = std::make_unique<TlsContext>(files);
+    if (tls_->Get() != nullptr) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat("HTTP over TLS: ", files.certificate, " and ", files.key, " do not fit each other"));
+  }
+
   void Run() {
     Accept();
     for (int i = 0; i < shared_.options.threads; ++i) threads_.emplace_back([this] { Work(); });
@@ -317,14 +419,21 @@ class BeastServer : public HttpServer {
  private:
   void Accept() {
     acceptor_.async_accept(asio::make_strand(context_), [this](const error_code& error, tcp::socket socket) {
-      if (!error) std::make_shared<Connection>(std::move(socket), &shared_)->Begin();
-      if (!error) return Accept();
+      if (!error) {
+        Begin(std::move(socket));
+        return Accept();
+      }
       // Without file descriptors, the next attempt would fail at once.
       retry_.expires_after(kAcceptRetry);
       retry_.async_wait([this](const error_code& cancelled) {
         if (!cancelled) Accept();
       });
     });
+  }
+
+  void Begin(tcp::socket socket) {
+    if (tls_ == nullptr) return std::make_shared<Connection<PlainStream>>(&shared_, std::move(socket))->Begin();
+    std::make_shared<Connection<TlsStream>>(&shared_, std::move(socket), tls_->Get())->Begin();
   }
 
   // Out of memory in one connection ends that connection, not the program.
@@ -342,6 +451,8 @@ class BeastServer : public HttpServer {
 
   // Declared before the context, whose callbacks use it.
   Shared shared_;
+  // Null without TLS.
+  std::unique_ptr<TlsContext> tls_;
   asio::io_context context_;
   tcp::acceptor acceptor_;
   asio::steady_timer retry_;
@@ -352,6 +463,10 @@ class BeastServer : public HttpServer {
 
 }  // namespace
 
+bool IsOfHttpServer(const ssl_st* connection) {
+  return SSL_CTX_get_ex_data(SSL_get_SSL_CTX(connection), MarkIndex()) != nullptr;
+}
+
 absl::string_view HttpRequest::Header(absl::string_view name) const {
   for (const auto& [key, value] : headers) {
     if (absl::EqualsIgnoreCase(key, name)) return value;
@@ -361,6 +476,7 @@ absl::string_view HttpRequest::Header(absl::string_view name) const {
 
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(Options options) {
   auto server = std::make_unique<BeastServer>(std::move(options));
+  if (absl::Status status = server->PrepareTls(); !status.ok()) return status;
   if (absl::Status status = server->Listen(); !status.ok()) return status;
   server->Run();
   return server;

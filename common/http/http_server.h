@@ -11,8 +11,15 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "common/security/tls_files.h"
+
+// OpenSSL's SSL.
+struct ssl_st;
 
 namespace ballast {
+
+// Returns whether a TLS connection is one of an HttpServer, for code that sees all of a process's connections.
+bool IsOfHttpServer(const ssl_st* connection);
 
 struct HttpRequest {
   // "GET", "POST" and so on; "GET" for HEAD, whose response is sent without its body.
@@ -38,8 +45,8 @@ struct HttpResponse {
 
 // Answers HTTP/1.1 requests, with keep-alive and pipelining. Requests beyond a limit get an error with a JSON body, and
 // the connection is closed. Invariant: a client that is slow, silent or hostile holds one connection, for a limited
-// time, and no thread. Deliberately does not know what is served, nor TLS. Thread safety: all methods may be called
-// from any thread.
+// time, and no thread. Deliberately does not know what is served, nor who may ask. Thread safety: all methods may be
+// called from any thread.
 class HttpServer {
  public:
   struct Options {
@@ -47,6 +54,8 @@ class HttpServer {
     std::string address;
     // Threads that read requests and call the handler.
     int threads = 2;
+    // HTTPS with this certificate and key, read again when the files change; the authorities are not used. Empty: HTTP.
+    TlsFiles tls;
     // Called from any of the threads, and may block. Must not throw.
     std::function<HttpResponse(const HttpRequest&)> handler;
 
@@ -65,7 +74,7 @@ class HttpServer {
   };
 
   // INVALID_ARGUMENT if the address is not HOST:PORT, or its host is unknown; another error, which names the address,
-  // if the port is in use or must not be used.
+  // if the port is in use or must not be used; the errors of CheckTlsFiles.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(Options options);
   // Stops.
   virtual ~HttpServer() = default;

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/metrics/test_metric.h"
+#include "common/metrics/work.h"
 #include "common/text/validation_errors.h"
 #include "google/protobuf/util/message_differencer.h"
 
@@ -17,21 +18,6 @@ namespace {
 constexpr size_t kEpochs = 16;
 // Limit on a figure of one report: 65,535 reports fit into a sum.
 constexpr double kMaxFigure = uint64_t{1} << 48;
-
-void Add(const v1::Work& work, v1::Work& to) {
-  to.set_examples(to.examples() + work.examples());
-  to.set_loss_sum(to.loss_sum() + work.loss_sum());
-  to.set_steps(to.steps() + work.steps());
-  to.set_seconds(to.seconds() + work.seconds());
-  to.set_wait_seconds(to.wait_seconds() + work.wait_seconds());
-  to.set_pushes(to.pushes() + work.pushes());
-  to.set_staleness_sum(to.staleness_sum() + work.staleness_sum());
-  to.set_max_staleness(std::max(to.max_staleness(), work.max_staleness()));
-  to.set_dropped(to.dropped() + work.dropped());
-  to.set_skipped(to.skipped() + work.skipped());
-  to.set_bytes_sent(to.bytes_sent() + work.bytes_sent());
-  to.set_bytes_received(to.bytes_received() + work.bytes_received());
-}
 
 void Check(const v1::Work& work, ValidationErrors& errors) {
   for (int i = 0; i < work.GetDescriptor()->field_count(); ++i) {
@@ -88,8 +74,8 @@ void ProgressTracker::Report(uint32_t rank, uint64_t incarnation, const v1::Work
   worker.last = progress;
   worker.step = progress.step();
   if (progress.learning_rate() > 0) learning_rate_ = progress.learning_rate();
-  Add(work, total_);
-  Add(work, open_line_);
+  Merge(work, total_);
+  Merge(work, open_line_);
   if (work.examples() > 0) {
     v1::JobProgress::EpochWork& epoch = epochs_[progress.epoch()];
     epoch.set_epoch(progress.epoch());

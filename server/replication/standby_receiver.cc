@@ -104,6 +104,11 @@ bool StandbyReceiver::lost() const {
   return stage_ == Stage::kLost || (stage_ == Stage::kFollowing && timed_out);
 }
 
+bool StandbyReceiver::following() const {
+  absl::MutexLock lock(&mutex_);
+  return stage_ == Stage::kFollowing && whole_;
+}
+
 void StandbyReceiver::TakeOver(std::function<void(absl::Status)> done) {
   absl::Status status;
   {

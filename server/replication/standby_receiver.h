@@ -42,6 +42,8 @@ class StandbyReceiver {
   void Close();
   // True if the stream has ended or, once the shard is whole, no message arrived within the server's timeout.
   bool lost() const;
+  // True while the standby has the whole shard and follows its server.
+  bool following() const;
 
   // Makes this the server: accepts no more messages, and calls `done` once the change being applied, if any, is
   // applied. INTERNAL if the standby never had the whole shard.

@@ -181,36 +181,42 @@ grpc::ServerUnaryReactor* ParameterServiceAdapter::GetStatus(grpc::CallbackServe
                                                              v1::GetStatusResponse* response) {
   if (absl::Status access = access_->Check(*context, "ParameterService/GetStatus", request->job()); !access.ok())
     return Answer(context, access);
+  *response = Describe();
+  return Answer(context, absl::OkStatus());
+}
+
+v1::GetStatusResponse ParameterServiceAdapter::Describe() const {
+  v1::GetStatusResponse response;
   const ShardStatus status = shard_->status();
   const DataPlane::Traffic traffic = data_plane_->traffic();
-  response->set_shard(rank_);
-  response->set_job(status.job.name);
-  response->set_policy(KindName(status.job.policy));
-  response->set_workers(status.job.workers);
-  response->set_tensors(status.tensors);
-  response->set_slices(status.slices);
-  response->set_state_bytes(status.state_bytes);
-  response->set_pushes(status.pushes);
-  response->set_pulls(status.pulls);
-  response->set_updates(status.updates);
-  response->set_duplicates(status.duplicates);
-  response->set_dropped(status.dropped);
-  response->set_waiting(status.waiting);
-  response->set_max_staleness(status.max_staleness);
-  response->set_uptime_seconds(status.uptime_seconds);
-  response->set_version(kVersion);
-  response->set_draining(status.draining);
-  *response->mutable_staleness() = status.staleness;
-  *response->mutable_wait_microseconds() = status.wait_microseconds;
-  response->set_push_bytes(traffic.push_bytes);
-  response->set_pull_bytes(traffic.pull_bytes);
-  response->set_bytes_in_flight(traffic.bytes_in_flight);
-  response->set_bytes_in_flight_limit(traffic.bytes_in_flight_limit);
-  response->set_refused(traffic.refused);
-  response->set_shared_regions(traffic.shared_regions);
-  response->set_shared_calls(traffic.shared_calls);
+  response.set_shard(rank_);
+  response.set_job(status.job.name);
+  response.set_policy(KindName(status.job.policy));
+  response.set_workers(status.job.workers);
+  response.set_tensors(status.tensors);
+  response.set_slices(status.slices);
+  response.set_state_bytes(status.state_bytes);
+  response.set_pushes(status.pushes);
+  response.set_pulls(status.pulls);
+  response.set_updates(status.updates);
+  response.set_duplicates(status.duplicates);
+  response.set_dropped(status.dropped);
+  response.set_waiting(status.waiting);
+  response.set_max_staleness(status.max_staleness);
+  response.set_uptime_seconds(status.uptime_seconds);
+  response.set_version(kVersion);
+  response.set_draining(status.draining);
+  *response.mutable_staleness() = status.staleness;
+  *response.mutable_wait_microseconds() = status.wait_microseconds;
+  response.set_push_bytes(traffic.push_bytes);
+  response.set_pull_bytes(traffic.pull_bytes);
+  response.set_bytes_in_flight(traffic.bytes_in_flight);
+  response.set_bytes_in_flight_limit(traffic.bytes_in_flight_limit);
+  response.set_refused(traffic.refused);
+  response.set_shared_regions(traffic.shared_regions);
+  response.set_shared_calls(traffic.shared_calls);
   for (size_t rank = 0; rank < status.workers_pushes.size(); ++rank) {
-    v1::GetStatusResponse::WorkerPushes* to = response->add_worker_pushes();
+    v1::GetStatusResponse::WorkerPushes* to = response.add_worker_pushes();
     to->set_worker(rank);
     to->set_incarnation(status.workers_pushes[rank].incarnation);
     to->set_highest_sequence(status.workers_pushes[rank].highest);
@@ -218,7 +224,7 @@ grpc::ServerUnaryReactor* ParameterServiceAdapter::GetStatus(grpc::CallbackServe
     to->set_accepted_of_incarnation(status.workers_pushes[rank].accepted_of_incarnation);
   }
   for (const ShardStatus::Table& table : status.tables) {
-    v1::GetStatusResponse::Table* to = response->add_tables();
+    v1::GetStatusResponse::Table* to = response.add_tables();
     to->set_id(table.id);
     to->set_name(table.name);
     to->set_rows(table.rows);
@@ -228,18 +234,18 @@ grpc::ServerUnaryReactor* ParameterServiceAdapter::GetStatus(grpc::CallbackServe
     to->set_waiting(table.waiting);
     to->set_not_admitted(table.not_admitted);
   }
-  response->set_durability(status.job.durability.mode());
-  response->set_snapshots(status.snapshots);
-  response->set_snapshot_failures(status.snapshot_failures);
+  response.set_durability(status.job.durability.mode());
+  response.set_snapshots(status.snapshots);
+  response.set_snapshot_failures(status.snapshot_failures);
   if (status.recovery.has_value()) {
-    v1::GetStatusResponse::Recovery* to = response->mutable_recovery();
+    v1::GetStatusResponse::Recovery* to = response.mutable_recovery();
     to->set_records(status.recovery->records);
     to->set_refused_records(status.recovery->refused_records);
     to->set_cut_bytes(status.recovery->cut_bytes);
     to->set_seconds(status.recovery->seconds);
     to->set_lost_updates(status.lost_updates);
   }
-  return Answer(context, absl::OkStatus());
+  return response;
 }
 
 }  // namespace ballast

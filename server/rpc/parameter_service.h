@@ -57,6 +57,9 @@ class ParameterServiceAdapter : public ControlledParameterService {
   grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context, const v1::GetStatusRequest* request,
                                       v1::GetStatusResponse* response) override;
 
+  // Returns what GetStatus answers.
+  v1::GetStatusResponse Describe() const;
+
  private:
   absl::Status Check(const grpc::CallbackServerContext& context, absl::string_view method,
                      const std::string& job) const;

@@ -32,6 +32,9 @@ class ShardServices {
   // Registers the services of the control port, without a generic service.
   void AddToControl(grpc::ServerBuilder& control) { control.RegisterService(&status_service_); }
 
+  // Returns what GetStatus answers.
+  v1::GetStatusResponse Describe() const { return parameter_service_.Describe(); }
+
   // Runs changes that may wait for a disk.
   Executor& work() { return work_; }
 

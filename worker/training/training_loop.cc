@@ -142,7 +142,13 @@ absl::Status TrainingLoop::CatchUp() {
 absl::StatusOr<std::optional<Batch>> TrainingLoop::NextBatch() {
   if (options_.timeline != nullptr) options_.timeline->BeginStep(step_ + 1);
   const TimelineScope span(options_.timeline, TimelineRow::kWait, "wait for", "data");
-  return parts_.batches->Next();
+  const absl::Time began = absl::Now();
+  absl::StatusOr<std::optional<Batch>> batch = parts_.batches->Next();
+  // Until the first batch the job gathers.
+  if (options_.metrics != nullptr && tally_.since != absl::InfiniteFuture()) {
+    options_.metrics->AddDataWait(absl::Now() - began);
+  }
+  return batch;
 }
 
 absl::StatusOr<absl::Span<const RowsView>> TrainingLoop::FetchRows(const Batch& batch) {
@@ -305,6 +311,7 @@ v1::WorkerProgress TrainingLoop::TakeTally(const ExchangeStats& stats) {
   work.set_bytes_sent(stats.bytes_sent);
   work.set_bytes_received(stats.bytes_received);
   tally_ = {.since = now};
+  if (options_.metrics != nullptr) options_.metrics->Add(mine, stats.loss_scale);
   return mine;
 }
 

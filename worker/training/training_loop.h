@@ -22,6 +22,7 @@
 #include "worker/rows/row_source.h"
 #include "worker/training/parameter_exchange.h"
 #include "worker/training/run_recorder.h"
+#include "worker/training/worker_metrics.h"
 
 namespace ballast {
 
@@ -104,6 +105,8 @@ class TrainingLoop {
     const std::atomic<bool>* interrupted = nullptr;
     // Records steps and waits for data; may be null.
     TimelineRecorder* timeline = nullptr;
+    // Gets the worker's figures; may be null.
+    WorkerMetrics* metrics = nullptr;
   };
 
   TrainingLoop(const Parts& parts, const Options& options)

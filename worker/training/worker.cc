@@ -134,6 +134,9 @@ absl::Status Worker::Join() {
       (*link)->Join(std::move(request), OutlivesAServer(options_.job.durability()) ? kLongJoinTimeout : kJoinTimeout);
   if (!joined.ok()) return joined.status();
   joined_ = *std::move(joined);
+  if (options_.metrics != nullptr) {
+    options_.metrics->Join(options_.job.name(), joined_.member().rank(), joined_.member().incarnation());
+  }
   absl::MutexLock lock(&mutex_);
   link_ = *std::move(link);
   link_->StartHeartbeats([this](const JobCondition& condition) { OnJobChange(condition); });
@@ -305,7 +308,8 @@ absl::Status Worker::Train() {
                      .first_batch = joined_.resumed_batches(),
                      .seed = job.seed() + rank,
                      .interrupted = &interrupted_,
-                     .timeline = timeline_.get()});
+                     .timeline = timeline_.get(),
+                     .metrics = options_.metrics});
   absl::Status status = loop.Run();
   if (status.ok() && !resources_->model->waits_for_loss()) {
     for (const NamedDevice& each : resources_->devices.devices()) {
@@ -357,6 +361,7 @@ absl::Status Worker::RunJob() {
 }
 
 void Worker::Disconnect() {
+  if (options_.metrics != nullptr) options_.metrics->Leave();
   std::unique_ptr<CoordinatorLink> link;
   std::unique_ptr<Client> client;
   absl::MutexLock lock(&mutex_);

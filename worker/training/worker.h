@@ -19,6 +19,7 @@
 #include "worker/data/batch_stream.h"
 #include "worker/device/cuda_options.h"
 #include "worker/training/run_recorder.h"
+#include "worker/training/worker_metrics.h"
 #include "worker/training/worker_resources.h"
 
 namespace ballast {
@@ -49,6 +50,8 @@ class Worker {
     // Output file for a timeline of `trace_steps`; empty: none.
     std::string trace;
     StepRange trace_steps;
+    // Gets the worker's figures; may be null, and outlives the worker.
+    WorkerMetrics* metrics = nullptr;
     // Limit on the time from the start of Run until all servers and workers have joined.
     absl::Duration gather_timeout = absl::Minutes(5);
   };

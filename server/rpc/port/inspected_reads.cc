@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
+#include "common/http/http_server.h"
 #include "server/rpc/port/http2_inspector.h"
 
 // With --config=static, OpenSSL is part of the program, and the linker renames gRPC's calls (--wrap).
@@ -135,6 +136,8 @@ int close(int file) {
 int BALLAST_SSL_READ(SSL* ssl, void* to, int size) {
   const int count = ballast::NextSslRead(ssl, to, size);
   if (count <= 0 || SSL_is_server(ssl) == 0) return count;
+  // Not gRPC's: the HTTP pages have limits of their own.
+  if (ballast::IsOfHttpServer(ssl)) return count;
   ballast::Http2Inspector* const inspector = ballast::InspectorOf(ssl);
   if (inspector != nullptr &&
       ballast::LetsThrough(*inspector, {static_cast<const char*>(to), static_cast<size_t>(count)})) {
