@@ -2,7 +2,7 @@
 """Counts test cases for deploy/test.sh: prints failed and skipped cases, then the totals.
 
 Usage: count_tests.py FOLDER BAZEL_STATUS, where FOLDER holds the events.json that `bazel test` wrote and a
-NAME.status and NAME.log for each check of tests/lint. Exits with 1 if any case failed.
+NAME.status (exit status and path) and NAME.log for each check that is a script. Exits with 1 if any case failed.
 
 A case is a <testcase> of a target's test.xml. A target that failed without a failed case in its test.xml (it crashed,
 ran out of time or was not built) is one failed case. A script is skipped as a whole when it passes and prints a line
@@ -37,14 +37,22 @@ def tail(path):
     return "\n".join(cut + lines[-LOG_LINES:])
 
 
+def skip_reason(log):
+    """Returns why a script that passed was skipped, as a line of its log says; None if it was not."""
+    found = re.search(r"^SKIPPED: (.*)$", pathlib.Path(log).read_text(errors="replace"), re.M)
+    return found and found.group(1)
+
+
 def count_checks(folder, results):
     for path in sorted(folder.glob("*.status")):
-        name = f"tests/lint/{path.stem}.sh"
-        status = int(path.read_text())
-        if status == 0:
+        status, name = path.read_text().split()
+        log = path.with_suffix(".log")
+        if status != "0":
+            results.failed.append((name, f"exit status {status}\n" + tail(log)))
+        elif reason := skip_reason(log):
+            results.skipped.append((name, reason))
+        else:
             results.passed += 1
-            continue
-        results.failed.append((name, f"exit status {status}\n" + tail(path.with_suffix(".log"))))
 
 
 def read_events(path):
@@ -108,9 +116,9 @@ def count_target(label, result, results):
     log = output(result, "test.log")
     status = result.get("status", "NO_STATUS")
     if status == "PASSED":
-        reason = log and re.search(r"^SKIPPED: (.*)$", pathlib.Path(log).read_text(errors="replace"), re.M)
+        reason = log and skip_reason(log)
         if reason:
-            results.skipped.append((label, reason.group(1)))
+            results.skipped.append((label, reason))
         else:
             count_cases(output(result, "test.xml"), label, results)
         return

@@ -46,7 +46,7 @@ if ((${#patterns[@]} == 0)); then
     echo "test: $name"
     status=0
     bounded "$check" >"$results/$name.log" 2>&1 || status=$?
-    echo "$status" >"$results/$name.status"
+    echo "$status $check" >"$results/$name.status"
   done
   patterns=(//...)
   echo "test: building (many minutes, the first time)"
