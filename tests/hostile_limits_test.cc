@@ -31,7 +31,7 @@ class PeakWatch {
   }
 
   void ExpectLess([[maybe_unused]] uint64_t bytes, [[maybe_unused]] absl::string_view what) const {
-#ifndef __SANITIZE_ADDRESS__
+#ifndef ABSL_HAVE_ADDRESS_SANITIZER
     // A sanitizer keeps freed memory.
     EXPECT_LT(ProcessUse::Of(getpid()).peak_resident_bytes, before_ + bytes) << what;
 #endif

@@ -97,7 +97,7 @@ class Http2AttackTest : public ::testing::Test {
     EXPECT_EQ(result.status, absl::OkStatus());
     EXPECT_GT(result.pushes, 0u);
     EXPECT_LT(result.longest, kMaxCallTime);
-#ifndef __SANITIZE_ADDRESS__
+#ifndef ABSL_HAVE_ADDRESS_SANITIZER
     // Attackers and server together; a server alone took hundreds of MiB before. A sanitizer keeps freed memory.
     EXPECT_LT(PeakBytes(), peak_before + 128 * kMiB);
 #endif

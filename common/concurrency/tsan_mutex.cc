@@ -5,7 +5,9 @@
 // Conditions are evaluated unseen, because Abseil evaluates them on whichever thread unlocks. Empty in all other
 // builds.
 
-#ifdef __SANITIZE_THREAD__
+#include "absl/base/config.h"
+
+#ifdef ABSL_HAVE_THREAD_SANITIZER
 
 #include <dlfcn.h>
 #include <sanitizer/tsan_interface.h>

@@ -42,7 +42,7 @@ class SparseTableTest : public testing::Test {
     return first;
   }
 
-  const CountingSgd optimizer_;
+  const CountingSgd optimizer_{};
   const LowBitsInitializer initializer_;
   PageArena arena_{256 * kMiB};
   SparseTable table_{&arena_, Options()};

@@ -245,7 +245,7 @@ class Cluster {
  private:
   SparseTable& ShardOf(uint32_t range) const { return *shards_[range * shards_.size() / kRanges]; }
 
-  const CountingSgd optimizer_;
+  const CountingSgd optimizer_{};
   const LowBitsInitializer initializer_;
   const RowRules rules_;
   const uint32_t max_age_;

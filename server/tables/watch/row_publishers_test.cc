@@ -166,7 +166,7 @@ class RowPublishersTest : public testing::Test {
 
   ManualClock clock_;
   RowPublishers::Options options_;
-  const CountingSgd optimizer_;
+  const CountingSgd optimizer_{};
   const LowBitsInitializer initializer_;
   PageArena arena_{uint64_t{64} << 20};
   std::vector<std::unique_ptr<TableRange>> ranges_;
