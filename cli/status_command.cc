@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "cli/command/command.h"
 #include "cli/command/server_connection.h"
 #include "cli/display/progress_display.h"
@@ -27,6 +28,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr absl::Duration kTimeout = absl::Seconds(5);
+constexpr size_t kSlowestShown = 3;
 
 constexpr char kUsage[] =
     "usage: ballast status [RUN_DIR|ADDRESS] [flags]\n\n"
@@ -112,6 +114,10 @@ void PrintShard(std::ostream& out, const std::string& address, const v1::GetStat
                          FormatCount(shard.duplicates()));
   out << absl::StrFormat("  pulls     %s, %d waiting now; %s\n", FormatCount(shard.pulls()), shard.waiting(),
                          DescribeWaits(shard.wait_microseconds()));
+  if (shard.has_longest_wait()) {
+    out << absl::StrFormat("  waiting   for %s: %s\n", DurationText(shard.longest_wait().seconds()),
+                           shard.longest_wait().reason());
+  }
   out << absl::StrFormat("  slices    %s updates applied, %s gradients dropped, staleness mean %.3g, maximum %d\n",
                          FormatCount(shard.updates()), FormatCount(shard.dropped()), MeanOf(shard.staleness()),
                          shard.max_staleness());
@@ -152,6 +158,21 @@ bool ServesClients(const v1::GetProgressResponse& response, const v1::GetStatusR
 // Returns the current epoch, from 1; 0 without epochs.
 uint32_t EpochOf(const v1::JobProgress& job) { return std::min(job.epoch() + 1, job.epochs()); }
 
+// Names the workers for whom others waited longest, each at least 1% of the job's time; empty if there is none.
+std::string DescribeCausedWaits(const v1::JobProgress& job) {
+  std::vector<v1::CausedWait> waits(job.caused_waits().begin(), job.caused_waits().end());
+  std::sort(waits.begin(), waits.end(),
+            [](const v1::CausedWait& a, const v1::CausedWait& b) { return a.seconds() > b.seconds(); });
+  std::vector<std::string> parts;
+  for (const v1::CausedWait& wait : waits) {
+    const double share = job.seconds() > 0 ? wait.seconds() / job.seconds() : 0;
+    if (share < 0.01 || parts.size() == kSlowestShown) break;
+    parts.push_back(
+        absl::StrFormat("%s for worker %d (%.0f%%)", DurationText(wait.seconds()), wait.worker(), 100 * share));
+  }
+  return absl::StrJoin(parts, ", ");
+}
+
 void PrintJob(std::ostream& out, const v1::GetProgressResponse& response, bool serves_clients) {
   const v1::JobProgress& job = response.progress();
   out << absl::StrFormat("job %s: ", job.job().empty() ? "(none yet)" : job.job());
@@ -176,6 +197,9 @@ void PrintJob(std::ostream& out, const v1::GetProgressResponse& response, bool s
       out << absl::StrFormat("  last %s examples: loss %.4g  %s samples/s  workers waited %.0f%% of their time\n",
                              FormatCount(job.line().examples()), job.train_loss(),
                              FormatCount(job.samples_per_second()), 100 * job.wait_share());
+    }
+    if (const std::string waits = DescribeCausedWaits(job); !waits.empty()) {
+      out << "  others waited " << waits << "\n";
     }
     out << absl::StrFormat("  %s  learning rate %.4g  maximum staleness %d updates\n", job.mode(), job.learning_rate(),
                            job.max_staleness());
@@ -227,6 +251,12 @@ Json TablesJson(const v1::GetStatusResponse& shard) {
   return tables;
 }
 
+Json CausedWaitsJson(const google::protobuf::RepeatedPtrField<v1::CausedWait>& waits) {
+  Json list = Json::array();
+  for (const v1::CausedWait& wait : waits) list.push_back({{"worker", wait.worker()}, {"seconds", wait.seconds()}});
+  return list;
+}
+
 Json ShardJson(const std::string& address, const v1::GetStatusResponse& shard) {
   return {{"address", address},
           {"shard", shard.shard()},
@@ -246,6 +276,9 @@ Json ShardJson(const std::string& address, const v1::GetStatusResponse& shard) {
           {"duplicates", shard.duplicates()},
           {"dropped", shard.dropped()},
           {"waiting", shard.waiting()},
+          {"longest_wait_seconds", shard.longest_wait().seconds()},
+          {"longest_wait_reason", shard.longest_wait().reason()},
+          {"caused_waits", CausedWaitsJson(shard.caused_waits())},
           {"max_staleness", shard.max_staleness()},
           {"staleness", HistogramJson(shard.staleness())},
           {"wait_microseconds", HistogramJson(shard.wait_microseconds())},
@@ -301,6 +334,7 @@ Json JobJson(const v1::GetProgressResponse& response, bool serves_clients) {
           {"seconds", job.seconds()},
           {"learning_rate", job.learning_rate()},
           {"wait_share", job.wait_share()},
+          {"caused_waits", CausedWaitsJson(job.caused_waits())},
           {"max_staleness", job.max_staleness()},
           {"workers_lost", job.workers_lost()},
           {"servers_lost", job.servers_lost()},

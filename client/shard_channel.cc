@@ -171,8 +171,27 @@ std::shared_ptr<ShardChannel::Exchange> ShardChannel::TakeLocked(Lane* lane) {
   return exchange;
 }
 
+void ShardChannel::Record(const ShardMessage& message, FlightEdge edge, absl::StatusCode code) const {
+  // In the order of ShardMessage::Kind.
+  constexpr FlightActivity kActivities[] = {FlightActivity::kPush,     FlightActivity::kPull,
+                                            FlightActivity::kPushPull, FlightActivity::kSetValues,
+                                            FlightActivity::kPullRows, FlightActivity::kPushRows};
+  FlightEvent event = {.activity = kActivities[static_cast<int>(message.kind)],
+                       .edge = edge,
+                       .code = code,
+                       .peer = rank_,
+                       .step = message.step,
+                       .amount = message.slices.size() + message.rows.size()};
+  if (!message.slices.empty()) {
+    event.tensor = message.slices[0].tensor_id;
+    event.slice = message.slices[0].slice_index;
+  }
+  FlightRecorder::OfProcess().Add(event);
+}
+
 void ShardChannel::Begin(std::shared_ptr<Exchange> exchange) {
   exchange->Prepare(options_.feedback);
+  Record(exchange->message(), FlightEdge::kBegin, absl::StatusCode::kOk);
   const ShardMessage& message = exchange->message();
   const absl::Duration wait = message.may_wait() ? options_.wait_timeout : absl::ZeroDuration();
   calls_.Start(
@@ -207,6 +226,7 @@ void ShardChannel::Finish(std::shared_ptr<Exchange> exchange, absl::Status statu
   ShardReply reply = exchange->End(std::move(status), [this] { return name(); });
   exchange->route = RouteUse();
   ShardMessage& message = exchange->message();
+  Record(message, FlightEdge::kEnd, reply.status.code());
   if (reply.status.ok() && message.pushes()) ++acknowledged_pushes_;
   const bool done = exchange->state() == ExchangeState::kDone;
   {

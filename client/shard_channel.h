@@ -20,6 +20,7 @@
 #include "client/future.h"
 #include "client/shard_exchange.h"
 #include "client/shared_memory/slot_sender.h"
+#include "common/flight/flight_recorder.h"
 #include "common/rpc/credentials.h"
 #include "grpcpp/generic/generic_stub.h"
 
@@ -107,6 +108,8 @@ class ShardChannel {
   // An attempt's reference to its route, held until the next attempt begins or the call ends.
   using RouteUse = std::unique_ptr<Route, ReleaseRoute>;
 
+  // Adds a message's begin or end to the flight recorder.
+  void Record(const ShardMessage& message, FlightEdge edge, absl::StatusCode code) const;
   // Returns "shard 1 at host:port".
   std::string name() const;
   RouteUse UseRoute();

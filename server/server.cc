@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/concurrency/executor.h"
+#include "common/flight/flight_dump.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/connection_gate.h"
 #include "common/rpc/credentials.h"
@@ -95,6 +96,9 @@ absl::Status Server::ServePages() {
     if (!coordinates) return ServerMetrics(shard, nullptr);
     const v1::GetProgressResponse job = coordinator_host_->coordinator().Describe();
     return ServerMetrics(shard, &job);
+  };
+  sources.flight = [this] {
+    return FlightDumpText(TakeFlightDump(absl::StrCat("server ", options_.rank), "read over HTTP"));
   };
   sources.ready = [this] { return Ready(); };
   sources.job = [this] { return shard().job_name(); };

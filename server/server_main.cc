@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "common/flight/flight_dump.h"
 #include "common/http/status_server.h"
 #include "common/program/env_flags.h"
 #include "common/program/line_writer.h"
@@ -48,6 +49,9 @@ ABSL_FLAG(
     "Port of the HTTP pages /healthz, /readyz and /metrics, on the host of --listen, or HOST:PORT; 0 picks a free "
     "port. With --tls_cert they are HTTPS. Empty: none.");
 ABSL_FLAG(std::string, http_address_file, "", "File to which the address of the HTTP pages is written.");
+ABSL_FLAG(std::string, flight_dir, "",
+          "Directory to which the newest 10,000 events are written as flight-server-RANK-PID.jsonl when a wait times "
+          "out, when the server fails, and at SIGQUIT. Empty: SIGQUIT ends the server.");
 ABSL_FLAG(std::string, control_address_file, "",
           "File to which the control address is written, before --address_file.");
 ABSL_FLAG(bool, reflection, false, "Enable gRPC server reflection.");
@@ -167,6 +171,7 @@ absl::Status WriteAddresses(const Server& server) {
 }
 
 int Fail(LineWriter& lines, const absl::Status& status, int code) {
+  FlightDumper::Request(std::string(status.message()));
   lines.Write(absl::StrCat("error: ", status.message()));
   return code;
 }
@@ -198,10 +203,12 @@ std::string DescribeRecovery(int rank, const ShardStore::Recovered& recovered) {
 
 int Serve(LineWriter& lines) {
   Ending ending;
-  SignalWatch signals([&](int signal, int count) {
-    if (count > 1) _exit(130);
-    ending.Set({absl::OkStatus(), /*restart=*/false, signal});
-  });
+  SignalWatch signals(
+      [&](int signal, int count) {
+        if (count > 1) _exit(130);
+        ending.Set({absl::OkStatus(), /*restart=*/false, signal});
+      },
+      DumpAtQuit(absl::GetFlag(FLAGS_flight_dir)));
   Server::Options options;
   options.listen = absl::GetFlag(FLAGS_listen);
   options.control_listen = absl::GetFlag(FLAGS_control_listen);
@@ -319,6 +326,7 @@ int main(int argc, char** argv) {
                                                    "control_address_file",
                                                    "http_port",
                                                    "http_address_file",
+                                                   "flight_dir",
                                                    "tls_cert",
                                                    "tls_key",
                                                    "tls_ca",
@@ -336,5 +344,8 @@ int main(int argc, char** argv) {
                                                    "run_by"});
   if (!parsed.ok()) return ballast::Fail(lines, parsed, 2);
   const ballast::MemoryKeeper keeper;
+  const std::string flight_dir = absl::GetFlag(FLAGS_flight_dir);
+  std::optional<ballast::FlightDumper> flight;
+  if (!flight_dir.empty()) flight.emplace(flight_dir, absl::StrCat("server ", absl::GetFlag(FLAGS_rank)));
   return ballast::Serve(lines);
 }

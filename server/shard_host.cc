@@ -80,6 +80,7 @@ CoordinatorMember::Events ShardHost::MemberEvents() {
         .IgnoreError();
   };
   events.checkpoint_part = [this] { return DescribePart(); };
+  events.caused_waits = [this] { return shard_.caused_waits(); };
   events.on_part = [this](const v1::Member& member) { AssumeRole(member); };
   events.pair_news = [this]() -> ReplicationReport {
     if (!options_.with_standby) return {};

@@ -35,6 +35,7 @@ class CoordinatorMemberTest : public testing::Test {
     events.on_capture = [](uint64_t, uint32_t) {};
     events.checkpoint_part = [] { return v1::CheckpointPart(); };
     events.on_part = [](const v1::Member&) {};
+    events.caused_waits = [] { return std::vector<v1::CausedWait>(); };
     events.pair_news = [] { return ReplicationReport(); };
     events.on_heard = [](const ReplicationReport&) {};
     events.on_standby = [](const v1::StandbyTarget&) {};

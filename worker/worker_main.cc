@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "absl/flags/reflection.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "common/flight/flight_dump.h"
 #include "common/http/status_server.h"
 #include "common/job/job_overrides.h"
 #include "common/program/env_flags.h"
@@ -53,6 +55,10 @@ ABSL_FLAG(std::string, http_address_file, "", "File to which the address of the 
 ABSL_FLAG(
     std::string, http_token_file, "",
     "File with the tokens that may read /metrics, in the format of a server's --token_file. Empty: --token_file.");
+ABSL_FLAG(
+    std::string, flight_dir, "",
+    "Directory to which the newest 10,000 events are written as flight-worker-RANK-PID.jsonl when the worker fails "
+    "and at SIGQUIT. Empty: SIGQUIT ends the worker.");
 ABSL_FLAG(std::string, run_dir, "", "Directory to which worker 0 writes the results; empty: runs/<job>-<time>.");
 ABSL_FLAG(bool, continue_run, false,
           "Worker 0 continues in a --run_dir that holds a run, instead of refusing it. Only for a run of the same job "
@@ -102,6 +108,7 @@ constexpr int kMaxGatherSeconds = 86400;
 constexpr int kExitTemporary = 75;
 
 int Fail(const absl::Status& status, int code) {
+  if (!absl::IsCancelled(status)) FlightDumper::Request(std::string(status.message()));
   std::cerr << "error: " << status.message() << std::endl;
   return code;
 }
@@ -183,6 +190,12 @@ absl::StatusOr<Worker::Options> ReadOptions() {
   return options;
 }
 
+// Returns "worker 3"; "worker" if the coordinator chooses the rank.
+std::string FlightName() {
+  const std::string rank = absl::GetFlag(FLAGS_rank);
+  return rank.empty() ? "worker" : absl::StrCat("worker ", rank);
+}
+
 // Serves the HTTP pages, if --http_port asks for them; null otherwise.
 absl::StatusOr<std::unique_ptr<StatusServer>> ServePages(WorkerMetrics* metrics) {
   const std::string address = HttpAddress(absl::GetFlag(FLAGS_http_port), "127.0.0.1");
@@ -200,6 +213,7 @@ absl::StatusOr<std::unique_ptr<StatusServer>> ServePages(WorkerMetrics* metrics)
   absl::StatusOr<std::unique_ptr<StatusServer>> pages =
       StatusServer::Start(address, security, std::move(tokens),
                           {.metrics = [metrics] { return metrics->Text(); },
+                           .flight = [] { return FlightDumpText(TakeFlightDump(FlightName(), "read over HTTP")); },
                            .ready = [metrics] { return metrics->Ready(); },
                            .job = [metrics] { return metrics->job(); }});
   if (!pages.ok()) return pages.status();
@@ -212,7 +226,10 @@ absl::StatusOr<std::unique_ptr<StatusServer>> ServePages(WorkerMetrics* metrics)
 
 int Run() {
   Interruption interruption;
-  SignalWatch signals([&](int, int count) { interruption.Signal(count); });
+  const std::string flight_dir = absl::GetFlag(FLAGS_flight_dir);
+  std::optional<FlightDumper> flight;
+  if (!flight_dir.empty()) flight.emplace(flight_dir, FlightName());
+  SignalWatch signals([&](int, int count) { interruption.Signal(count); }, DumpAtQuit(flight_dir));
   absl::StatusOr<Worker::Options> options = ReadOptions();
   if (!options.ok()) return Fail(options.status(), 2);
   WorkerMetrics metrics;
@@ -246,38 +263,14 @@ int main(int argc, char** argv) {
   if (!words.empty() && words[0] == "serve") {
     return ballast::RunServeCommand(absl::MakeConstSpan(words).subspan(1), std::cout, std::cerr);
   }
-  const absl::Status parsed = ballast::ParseFlags(argc, argv, ballast::kUsage,
-                                                  {"job",
-                                                   "coordinator",
-                                                   "tls_ca",
-                                                   "tls_cert",
-                                                   "tls_key",
-                                                   "token_file",
-                                                   "insecure",
-                                                   "rank",
-                                                   "device",
-                                                   "gpus",
-                                                   "autotune",
-                                                   "cuda_graphs",
-                                                   "threads",
-                                                   "run_dir",
-                                                   "continue_run",
-                                                   "mode",
-                                                   "steps_ahead",
-                                                   "quorum",
-                                                   "local_steps",
-                                                   "codec",
-                                                   "value_codec",
-                                                   "precision",
-                                                   "durability",
-                                                   "shared_memory",
-                                                   "trace",
-                                                   "trace_steps",
-                                                   "gather_timeout",
-                                                   "staleness",
-                                                   "http_port",
-                                                   "http_address_file",
-                                                   "http_token_file"});
+  const absl::Status parsed = ballast::ParseFlags(
+      argc, argv, ballast::kUsage,
+      {"job",         "coordinator",    "tls_ca",         "tls_cert",  "tls_key",     "token_file",
+       "insecure",    "rank",           "device",         "gpus",      "autotune",    "cuda_graphs",
+       "threads",     "run_dir",        "continue_run",   "mode",      "steps_ahead", "quorum",
+       "local_steps", "codec",          "value_codec",    "precision", "durability",  "shared_memory",
+       "trace",       "trace_steps",    "gather_timeout", "staleness", "http_port",   "http_address_file",
+       "flight_dir",  "http_token_file"});
   if (!parsed.ok()) return ballast::Fail(parsed, 2);
   return ballast::Run();
 }

@@ -10,9 +10,12 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "cli/command/command.h"
+#include "cli/doctor/flight_report.h"
 #include "cli/doctor/machine_facts.h"
+#include "cli/report/run_catalog.h"
 #include "common/program/arguments.h"
 #include "common/program/this_process.h"
+#include "common/text/json_fields.h"
 #include "nlohmann/json.hpp"
 
 namespace ballast {
@@ -21,8 +24,10 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr char kUsage[] =
-    "usage: ballast doctor [--json]\n\n"
-    "Checks what this machine has for Ballast and what it lacks. Exit status 0: the machine can train on the CPU.\n\n";
+    "usage: ballast doctor [RUN_DIR] [--json]\n\n"
+    "Checks what this machine has for Ballast and what it lacks. Exit status 0: the machine can train on the CPU.\n"
+    "With a run directory: reads the flight dumps in its logs, which hold the last events of servers and workers, and\n"
+    "says for whom others waited in vain and what each process did last.\n\n";
 
 const std::vector<FlagSpec>& Flags() {
   static const auto* flags = new std::vector<FlagSpec>{{"json", "", "Print one JSON object."}};
@@ -178,11 +183,28 @@ void PrintDiagnosis(const Diagnosis& found, std::ostream& out) {
       << (found.problems.empty() && found.cuda.usable ? " and on its GPU" : "") << std::endl;
 }
 
+CommandResult DiagnoseRun(const std::string& directory, bool json, std::ostream& out, std::ostream& err) {
+  const absl::StatusOr<RunInfo> run = ReadRun(directory);
+  if (!run.ok()) return Fail(err, run.status(), kExitBadInput);
+  const absl::StatusOr<FlightReport> report = ReadFlights(directory);
+  if (!report.ok()) return Fail(err, report.status(), kExitFailure);
+  if (json) {
+    Json all = {{"run", directory}, {"state", StateName(run->state)}, {"error", OrNull(run->error)}};
+    all.update(ToJson(*report));
+    out << JsonLine(all) << std::endl;
+    return kExitSuccess;
+  }
+  out << "run " << directory << ": " << StateName(run->state) << (run->error.empty() ? "" : ": ") << run->error << "\n";
+  Print(*report, out);
+  return kExitSuccess;
+}
+
 }  // namespace
 
 const std::vector<FlagSpec>& DoctorFlags() { return Flags(); }
 
-// `ballast doctor`: reports what this machine has. Succeeds if the machine can train on the CPU.
+// `ballast doctor`: reports what this machine has, and succeeds if the machine can train on the CPU; or what the flight
+// dumps of a run tell.
 CommandResult DoctorCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err) {
   const absl::StatusOr<Arguments> arguments = Arguments::Parse(Flags(), args);
   if (!arguments.ok()) return Fail(err, arguments.status(), kExitBadInput);
@@ -190,10 +212,14 @@ CommandResult DoctorCommand(absl::Span<const std::string> args, std::ostream& ou
     out << kUsage << DescribeFlags(Flags());
     return kExitSuccess;
   }
-  if (!arguments->positional().empty()) {
-    return Fail(err, absl::InvalidArgumentError(absl::StrCat("unexpected word \"", arguments->positional()[0], "\"")),
+  const std::vector<std::string>& words = arguments->positional();
+  if (words.size() > 1) {
+    return Fail(err,
+                absl::InvalidArgumentError(
+                    absl::StrCat("doctor: got ", words.size(), " words, want at most one run directory; see --help")),
                 kExitBadInput);
   }
+  if (words.size() == 1) return DiagnoseRun(words[0], arguments->Has("json"), out, err);
   const Diagnosis found = Diagnose();
   if (arguments->Has("json")) {
     out << DiagnosisJson(found).dump(-1, ' ', false, Json::error_handler_t::replace) << std::endl;

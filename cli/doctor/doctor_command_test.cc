@@ -113,8 +113,10 @@ TEST_F(DoctorCommandTest, NamesAProgramThatIsMissing) {
 }
 
 TEST_F(DoctorCommandTest, RefusesWordsItDoesNotKnow) {
-  EXPECT_EQ(Run({"please"}), 2);
-  EXPECT_EQ(err_.str(), "error: unexpected word \"please\"\n");
+  EXPECT_EQ(Run({"some", "runs"}), 2);
+  EXPECT_THAT(err_.str(), HasSubstr("got 2 words, want at most one run directory"));
+  EXPECT_EQ(Run({"/nonexistent/run"}), 2);
+  EXPECT_THAT(err_.str(), HasSubstr("/nonexistent/run"));
   EXPECT_EQ(Run({"--jsno"}), 2);
   EXPECT_THAT(err_.str(), HasSubstr("did you mean \"--json\"?"));
 }

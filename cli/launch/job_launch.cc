@@ -303,16 +303,21 @@ absl::Status JobLaunch::StartAll(bool again) {
     worker.flags = program ? ProgramWords(plan_, rank, fleet_->cores(worker.host), coordinator_)
                            : WorkerFlags(plan_, rank, fleet_->cores(worker.host), coordinator_);
     if (again && rank == 0 && !program) worker.flags.push_back("--continue_run");
-    if (!program) AddHttpFlags(worker);
+    if (!program) AddStatusFlags(worker);
     if (absl::Status status = StartChild(std::move(worker), again); !status.ok()) return status;
   }
   return absl::OkStatus();
 }
 
-void JobLaunch::AddHttpFlags(Child& child) const {
-  const std::string file = absl::StrCat(plan_.run_dir, "/logs/", child.Name("-"), ".http");
+std::string JobLaunch::HttpFile(const Child& child) const {
+  return absl::StrCat(plan_.run_dir, "/logs/", child.Name("-"), ".http");
+}
+
+void JobLaunch::AddStatusFlags(Child& child) const {
+  const std::string file = HttpFile(child);
   unlink(file.c_str());
-  child.flags.insert(child.flags.end(), {"--http_port", "0", "--http_address_file", file});
+  child.flags.insert(child.flags.end(), {"--http_port", "0", "--http_address_file", file, "--flight_dir",
+                                         absl::StrCat(plan_.run_dir, "/logs")});
 }
 
 absl::Status JobLaunch::StartServer(int rank, bool standby, const std::string& resume, bool again) {
@@ -342,7 +347,7 @@ absl::Status JobLaunch::StartServer(int rank, bool standby, const std::string& r
   }
   if (!resume.empty()) flags.insert(flags.end(), {"--resume", resume});
   flags.insert(flags.end(), {"--control_listen", address_flags[1], "--control_address_file", control_file});
-  AddHttpFlags(child);
+  AddStatusFlags(child);
   if (absl::Status status = StartChild(std::move(child), again); !status.ok()) return status;
   if (!coordinates) return absl::OkStatus();
   absl::StatusOr<std::string> address = WaitForAddress(address_file);
@@ -450,6 +455,10 @@ void JobLaunch::Stop(bool servers, bool workers, absl::Duration timeout) {
     for (size_t child = 0; child < children_.size(); ++child) {
       if (!(children_[child].server ? servers : workers) || !fleet_->running(static_cast<int>(child))) continue;
       children_[child].asked = true;
+      // Its last events may explain the failure. With this file it also has a handler; another program would end.
+      if (failed() && signal == SIGTERM && access(HttpFile(children_[child]).c_str(), F_OK) == 0) {
+        fleet_->Signal(static_cast<int>(child), SIGQUIT);
+      }
       fleet_->Signal(static_cast<int>(child), signal);
     }
   };

@@ -179,8 +179,10 @@ class JobLaunch : private ProcessListener {
   // Files to which a server writes the addresses of its data port and of its control port.
   std::string AddressFile(const Child& server) const;
   std::string ControlFile(const Child& server) const;
-  // Gives a server or worker a free port for its HTTP pages, whose address it writes to logs/NAME.http.
-  void AddHttpFlags(Child& child) const;
+  // File to which a server or worker writes the address of its HTTP pages: logs/NAME.http.
+  std::string HttpFile(const Child& child) const;
+  // Gives a server or worker a free port for its HTTP pages, and the directory for its flight dump.
+  void AddStatusFlags(Child& child) const;
   // Returns an empty address if a signal or a failure ended the wait.
   absl::StatusOr<std::string> WaitForAddress(const std::string& path);
   absl::Status Watch();

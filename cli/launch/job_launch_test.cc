@@ -42,8 +42,9 @@ TEST_F(JobLaunchTest, GivesEachProcessItsPart) {
   const std::string common =
       " --job job.textproto --coordinator 127.0.0.1:4242 --device auto --threads 3 --gather_timeout 300 --gpus 2";
   const std::string http = " --http_port 0 --http_address_file " + run_dir_ + "/logs/worker-";
-  EXPECT_EQ(Log("worker-0"), "worker 0: --rank 0" + common + " --run_dir " + run_dir_ + http + "0.http\n");
-  EXPECT_EQ(Log("worker-1"), "worker 1: --rank 1" + common + http + "1.http\n");
+  const std::string flight = " --flight_dir " + run_dir_ + "/logs\n";
+  EXPECT_EQ(Log("worker-0"), "worker 0: --rank 0" + common + " --run_dir " + run_dir_ + http + "0.http" + flight);
+  EXPECT_EQ(Log("worker-1"), "worker 1: --rank 1" + common + http + "1.http" + flight);
 }
 
 TEST_F(JobLaunchTest, ShowsProgress) {

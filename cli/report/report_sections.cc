@@ -369,6 +369,16 @@ std::string HeldBackText(const Distribution& waits) {
   return held == 0 ? absl::StrCat("none of ", CountText(pulls)) : PercentText(static_cast<double>(held) / pulls);
 }
 
+// Returns the worker for whom others waited longest: "1 min 32 s for worker 3 (8.00% of the run)", or "nobody".
+std::string LongestWaitText(const Summary& summary) {
+  const std::vector<double>& waits = summary.caused_wait_seconds;
+  const auto longest = std::max_element(waits.begin(), waits.end());
+  if (longest == waits.end() || *longest == 0) return "nobody";
+  const std::string share =
+      summary.seconds > 0 ? absl::StrCat(" (", PercentText(*longest / summary.seconds), " of the run)") : "";
+  return absl::StrCat(DurationText(*longest), " for worker ", longest - waits.begin(), share);
+}
+
 std::string Fact(absl::string_view name, const std::string& value) {
   return absl::StrCat("<tr><td>", name, "</td><td>", value, "</td></tr>\n");
 }
@@ -386,6 +396,7 @@ std::string RenderExchangeCard(const Summary& summary) {
       Fact("A worker received", absl::StrCat(BytesText(summary.bytes_received_per_step), " per step")),
       Fact("Workers waited for servers", absl::StrCat(PercentText(summary.wait_share), " of their time")),
       Fact("Pulls held back for other workers", HeldBackText(summary.wait_microseconds)),
+      Fact("Others waited longest", LongestWaitText(summary)),
       Fact("Staleness of a push", absl::StrCat("mean ", ValueText(summary.mean_staleness), ", maximum ",
                                                CountText(summary.max_staleness), " updates")),
       Fact("Late gradients dropped", CountText(summary.dropped)));

@@ -246,6 +246,11 @@ TEST(ExchangeCardTest, TellsOfSkippedBatchesWhereTheLossIsScaled) {
 TEST(ExchangeCardTest, WaitingForServersIsNotWaitingForOtherWorkers) {
   Summary summary = Example();
   EXPECT_THAT(RenderExchangeCard(summary), HasSubstr("<td>Pulls held back for other workers</td><td>25.00%</td>"));
+  EXPECT_THAT(RenderExchangeCard(summary), HasSubstr("<td>Others waited longest</td><td>nobody</td>"));
+  summary.seconds = 50;
+  summary.caused_wait_seconds = {0.5, 0, 4, 1};
+  EXPECT_THAT(RenderExchangeCard(summary),
+              HasSubstr("<td>Others waited longest</td><td>4.0 s for worker 2 (8.00% of the run)</td>"));
   summary.wait_microseconds = {{5707}, 0, 0};
   const std::string html = RenderExchangeCard(summary);
   EXPECT_THAT(html, HasSubstr("<td>Workers waited for servers</td><td>12.50% of their time</td>"));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/concurrency/wait_list.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -30,14 +31,14 @@ WaitList::Wait WaitList::TakeLocked(std::map<Ticket, Wait>::iterator wait) {
 WaitList::Ticket WaitList::Add(absl::Time deadline, Release release, Explain explain, Done done) {
   absl::MutexLock lock(&mutex_);
   const Ticket ticket = next_++;
-  waits_.emplace(
-      ticket, Wait{deadline, std::make_shared<const Release>(std::move(release)), std::move(explain), std::move(done)});
+  waits_.emplace(ticket, Wait{clock_->Now(), deadline, std::make_shared<const Release>(std::move(release)),
+                              std::move(explain), std::move(done)});
   by_deadline_.emplace(deadline, ticket);
   if (by_deadline_.begin()->second == ticket) changed_.Signal();
   return ticket;
 }
 
-void WaitList::CountDown(Ticket ticket) {
+void WaitList::CountDown(Ticket ticket, Cause cause) {
   std::shared_ptr<const Release> release;
   {
     absl::MutexLock lock(&mutex_);
@@ -45,7 +46,7 @@ void WaitList::CountDown(Ticket ticket) {
     if (wait == waits_.end()) return;
     release = wait->second.release;
   }
-  if ((*release)(ticket)) End(ticket, absl::OkStatus());
+  if ((*release)(ticket, cause)) End(ticket, absl::OkStatus());
 }
 
 void WaitList::End(Ticket ticket, absl::Status status) {
@@ -102,6 +103,19 @@ void WaitList::SweepUntilStopped() {
 size_t WaitList::size() const {
   absl::MutexLock lock(&mutex_);
   return waits_.size();
+}
+
+std::optional<WaitList::Oldest> WaitList::oldest() const {
+  absl::Time begin;
+  Explain explain;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (waits_.empty()) return std::nullopt;
+    // Tickets ascend.
+    begin = waits_.begin()->second.begin;
+    explain = waits_.begin()->second.explain;
+  }
+  return Oldest{std::max(clock_->Now() - begin, absl::ZeroDuration()), explain()};
 }
 
 }  // namespace ballast

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -24,10 +25,12 @@ class WaitList {
  public:
   using Ticket = uint64_t;
   static constexpr Ticket kNoTicket = 0;
+  // Rank of the member whose message is the arrival, if it is one's.
+  using Cause = std::optional<uint32_t>;
   using Done = std::function<void(absl::Status)>;
   // Called on each arrival; returns whether it was the last one. May still be called when the wait has just ended.
-  using Release = std::function<bool(Ticket)>;
-  // Called after a timeout; returns what the wait was for.
+  using Release = std::function<bool(Ticket, Cause)>;
+  // Called after a timeout, and for Oldest; returns what the wait is for.
   using Explain = std::function<std::string()>;
 
   explicit WaitList(const Clock* clock);
@@ -39,7 +42,7 @@ class WaitList {
 
   // Reports an arrival: calls the wait's Release, and ends the wait with OK if it returns true. No effect on a wait
   // that has ended.
-  void CountDown(Ticket ticket);
+  void CountDown(Ticket ticket, Cause cause = std::nullopt);
 
   void End(Ticket ticket, absl::Status status);
   void EndAll(const absl::Status& status);
@@ -49,8 +52,16 @@ class WaitList {
 
   size_t size() const;
 
+  struct Oldest {
+    absl::Duration waited;
+    std::string reason;
+  };
+  // Returns the wait that was added first of those that have not ended.
+  std::optional<Oldest> oldest() const;
+
  private:
   struct Wait {
+    absl::Time begin;
     absl::Time deadline;
     // Shared with the threads that are currently calling it.
     std::shared_ptr<const Release> release;

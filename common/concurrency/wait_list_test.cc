@@ -16,12 +16,17 @@ class WaitListTest : public testing::Test {
  protected:
   WaitList::Ticket Add(int arrivals, absl::Duration wait) {
     return waits_.Add(
-        clock_.Now() + wait, [arrivals](WaitList::Ticket) mutable { return --arrivals == 0; },
+        clock_.Now() + wait,
+        [this, arrivals](WaitList::Ticket, WaitList::Cause cause) mutable {
+          causes_.push_back(cause);
+          return --arrivals == 0;
+        },
         [] { return "waits for worker 1"; }, [this](absl::Status status) { ended_.push_back(status); });
   }
 
   ManualClock clock_;
   std::vector<absl::Status> ended_;
+  std::vector<WaitList::Cause> causes_;
   WaitList waits_{&clock_};
 };
 
@@ -56,12 +61,32 @@ TEST_F(WaitListTest, EndAllEndsEveryWaitOnce) {
   EXPECT_THAT(ended_, ElementsAre(absl::UnavailableError("drains"), absl::UnavailableError("drains")));
 }
 
+TEST_F(WaitListTest, TellsWhoseArrivalItWas) {
+  const WaitList::Ticket ticket = Add(2, absl::Hours(1));
+  waits_.CountDown(ticket);
+  waits_.CountDown(ticket, 3);
+  EXPECT_THAT(causes_, ElementsAre(std::nullopt, WaitList::Cause(3)));
+}
+
+TEST_F(WaitListTest, ShowsTheWaitThatHasLastedLongest) {
+  EXPECT_FALSE(waits_.oldest().has_value());
+  const WaitList::Ticket first = Add(1, absl::Hours(1));
+  clock_.Advance(absl::Minutes(2));
+  Add(1, absl::Minutes(1));
+  clock_.Advance(absl::Seconds(3));
+  ASSERT_TRUE(waits_.oldest().has_value());
+  EXPECT_EQ(waits_.oldest()->waited, absl::Seconds(123));
+  EXPECT_EQ(waits_.oldest()->reason, "waits for worker 1");
+  waits_.CountDown(first);
+  EXPECT_EQ(waits_.oldest()->waited, absl::Seconds(3));
+}
+
 TEST(WaitRoomThreadTest, SweepsByItselfWithTheRealClock) {
   absl::Notification ended;
   WaitList waits(Clock::Real());
   waits.Add(
-      absl::Now() + absl::Milliseconds(5), [](WaitList::Ticket) { return true; }, [] { return "late"; },
-      [&](absl::Status) { ended.Notify(); });
+      absl::Now() + absl::Milliseconds(5), [](WaitList::Ticket, WaitList::Cause) { return true; },
+      [] { return "late"; }, [&](absl::Status) { ended.Notify(); });
   EXPECT_TRUE(ended.WaitForNotificationWithTimeout(absl::Seconds(30)));
 }
 

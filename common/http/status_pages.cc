@@ -12,6 +12,7 @@ namespace {
 
 // Exposition format of Prometheus.
 constexpr char kMetricsType[] = "text/plain; version=0.0.4; charset=utf-8";
+constexpr char kFlightType[] = "application/jsonl; charset=utf-8";
 constexpr absl::string_view kBearer = "Bearer ";
 
 }  // namespace
@@ -39,12 +40,16 @@ HttpResponse StatusPages::Answer(const HttpRequest& request) const {
     if (ready.ok()) return {.body = "ok\n"};
     return {.status = 503, .body = absl::StrCat(ready.message(), "\n")};
   }
-  if (request.path != "/metrics") return {.status = 404, .body = "no such page, want /healthz, /readyz or /metrics\n"};
+  const bool flight = request.path == "/flight";
+  if (!flight && request.path != "/metrics") {
+    return {.status = 404, .body = "no such page, want /healthz, /readyz, /metrics or /flight\n"};
+  }
   const absl::Status allowed = CheckToken(request);
   if (absl::IsUnauthenticated(allowed)) {
     return {.status = 401, .body = absl::StrCat(allowed.message(), "\n"), .headers = {{"WWW-Authenticate", "Bearer"}}};
   }
   if (!allowed.ok()) return {.status = 403, .body = absl::StrCat(allowed.message(), "\n")};
+  if (flight) return {.content_type = kFlightType, .body = sources_.flight()};
   return {.content_type = kMetricsType, .body = sources_.metrics()};
 }
 

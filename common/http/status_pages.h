@@ -15,6 +15,7 @@ namespace ballast {
 //   /healthz   200 while the process answers
 //   /readyz    200 while it is ready; otherwise 503 and the reason
 //   /metrics   metrics for Prometheus
+//   /flight    the newest events of the process, see FlightDumpText
 // The first two are open and say nothing about the job. With tokens, the others need "Authorization: Bearer TOKEN" with
 // a token of the job. Thread safety: all methods may be called from any thread.
 class StatusPages {
@@ -23,6 +24,8 @@ class StatusPages {
   struct Sources {
     // Text in Prometheus' format.
     std::function<std::string()> metrics;
+    // A flight dump.
+    std::function<std::string()> flight;
     std::function<absl::Status()> ready;
     // Name of the job; empty: none yet.
     std::function<std::string()> job;

@@ -16,6 +16,7 @@ class StatusPagesTest : public testing::Test {
   HttpResponse Get(const std::string& path, const std::string& token = "") {
     StatusPages::Sources sources;
     sources.metrics = [] { return std::string("up 1\n"); };
+    sources.flight = [] { return std::string("{}\n"); };
     sources.ready = [this] { return ready_; };
     sources.job = [this] { return job_; };
     const StatusPages pages(sources, tokens_.has_value() ? &*tokens_ : nullptr);
@@ -42,12 +43,14 @@ TEST_F(StatusPagesTest, ProbesAreOpenAndSayNothingAboutTheJob) {
 
 TEST_F(StatusPagesTest, MetricsNeedATokenOfTheJob) {
   EXPECT_EQ(Get("/metrics").status, 200) << "no tokens are needed";
+  EXPECT_EQ(Get("/flight").body, "{}\n");
   tokens_ = TokenTable::Parse(
                 "admin * secret-of-the-admin-0123456789abcdef0123456789\nreader mnist "
                 "secret-of-mnist-0123456789abcdef0123456789\nreader other secret-of-other-0123456789abcdef0123456789",
                 "tokens")
                 .value();
   EXPECT_EQ(Get("/metrics").status, 401);
+  EXPECT_EQ(Get("/flight").status, 401);
   EXPECT_EQ(Get("/metrics", "Bearer secret").status, 401);
   EXPECT_EQ(Get("/metrics", "secret-of-mnist-0123456789abcdef0123456789").status, 401);
   EXPECT_EQ(Get("/metrics", "Bearer secret-of-other-0123456789abcdef0123456789").status, 403);

@@ -11,7 +11,8 @@
 namespace ballast {
 namespace {
 
-constexpr std::array<int, 2> kSignals = {SIGINT, SIGTERM};
+// The last one only if it is wanted.
+constexpr std::array<int, 3> kSignals = {SIGINT, SIGTERM, SIGQUIT};
 constexpr unsigned char kStop = 0;
 
 // The pipe's ends; a signal handler can access only globals.
@@ -29,7 +30,8 @@ void Handle(int signal) {
 
 }  // namespace
 
-SignalWatch::SignalWatch(std::function<void(int, int)> on_signal) : on_signal_(std::move(on_signal)) {
+SignalWatch::SignalWatch(std::function<void(int, int)> on_signal, std::function<void()> on_quit)
+    : on_signal_(std::move(on_signal)), on_quit_(std::move(on_quit)) {
   int ends[2] = {-1, -1};
   // Without a pipe the signals keep their default action and end the process immediately.
   if (pipe2(ends, O_CLOEXEC) != 0) return;
@@ -40,18 +42,20 @@ SignalWatch::SignalWatch(std::function<void(int, int)> on_signal) : on_signal_(s
   action.sa_handler = Handle;
   action.sa_flags = SA_RESTART;
   sigemptyset(&action.sa_mask);
-  for (size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &action, &before[i]);
+  for (size_t i = 0; i < signals(); ++i) sigaction(kSignals[i], &action, &before[i]);
 }
 
 SignalWatch::~SignalWatch() {
   if (!thread_.joinable()) return;
-  for (size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &before[i], nullptr);
+  for (size_t i = 0; i < signals(); ++i) sigaction(kSignals[i], &before[i], nullptr);
   while (write(pipe_write, &kStop, 1) < 0 && errno == EINTR) {
   }
   thread_.join();
   close(pipe_read);
   close(pipe_write);
 }
+
+size_t SignalWatch::signals() const { return on_quit_ == nullptr ? kSignals.size() - 1 : kSignals.size(); }
 
 void SignalWatch::Watch() {
   int count = 0;
@@ -60,7 +64,11 @@ void SignalWatch::Watch() {
     const ssize_t got = read(pipe_read, &byte, 1);
     if (got < 0 && errno == EINTR) continue;
     if (got != 1 || byte == kStop) return;
-    on_signal_(byte, ++count);
+    if (byte == SIGQUIT) {
+      on_quit_();
+    } else {
+      on_signal_(byte, ++count);
+    }
   }
 }
 

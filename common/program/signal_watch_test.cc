@@ -44,6 +44,14 @@ TEST(SignalWatchTest, HearsASignalThatAnEarlierThreadTakes) {
   earlier.join();
 }
 
+TEST(SignalWatchTest, CallsForSIGQUITIfItIsWanted) {
+  std::promise<void> quit;
+  std::future<void> called = quit.get_future();
+  SignalWatch watch([](int, int) { FAIL() << "SIGQUIT does not end the process"; }, [&] { quit.set_value(); });
+  kill(getpid(), SIGQUIT);
+  EXPECT_TRUE(Kept(called));
+}
+
 TEST(SignalWatchTest, RestoresWhatTheSignalsDidBefore) {
   signal(SIGTERM, SIG_IGN);
   {

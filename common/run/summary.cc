@@ -50,6 +50,16 @@ absl::StatusOr<std::vector<int64_t>> CountsField(const Json& object, const char*
   return list->get<std::vector<int64_t>>();
 }
 
+absl::StatusOr<std::vector<double>> SecondsField(const Json& object, const char* key) {
+  const auto list = object.find(key);
+  if (list == object.end() || !list->is_array() || !std::all_of(list->begin(), list->end(), [](const Json& seconds) {
+        return seconds.is_number() && seconds.get<double>() >= 0;
+      })) {
+    return absl::InvalidArgumentError(absl::StrCat("\"", key, "\" is not a list of seconds"));
+  }
+  return list->get<std::vector<double>>();
+}
+
 absl::StatusOr<Distribution> DistributionField(const Json& object, const char* key) {
   const auto it = object.find(key);
   if (it == object.end() || !it->is_object()) {
@@ -144,6 +154,8 @@ void AssignLaterFields(const Json& object, Summary& summary, absl::Status& statu
   Assign(summary.stopped_early, BoolField(object, "stopped_early"), status);
   if (!object.contains("gpu_peak_bytes")) return;
   Assign(summary.gpu_peak_bytes, CountsField(object, "gpu_peak_bytes"), status);
+  if (!object.contains("caused_wait_seconds")) return;
+  Assign(summary.caused_wait_seconds, SecondsField(object, "caused_wait_seconds"), status);
 }
 
 }  // namespace
@@ -182,6 +194,7 @@ std::string SummaryToJson(const Summary& summary) {
                    {"dropped", summary.dropped},
                    {"wait_share", summary.wait_share},
                    {"wait_microseconds", ToJson(summary.wait_microseconds)},
+                   {"caused_wait_seconds", summary.caused_wait_seconds},
                    {"server_seconds", summary.server_seconds},
                    {"bytes_sent", summary.bytes_sent},
                    {"bytes_received", summary.bytes_received},

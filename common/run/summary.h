@@ -81,6 +81,9 @@ struct Summary {
   // Time for which the servers held back pulls until other workers had pushed, in microseconds, as counted by the
   // servers.
   Distribution wait_microseconds;
+  // Seconds that pulls of others waited for each worker's pushes, by rank; shorter than the number of workers if the
+  // last ones caused no wait. See ballast.v1.JobProgress.caused_waits.
+  std::vector<double> caused_wait_seconds;
   // Seconds at the end of the run that both distributions cover: servers count from their last start. 0: unknown.
   double server_seconds = 0;
   // Bytes of the workers' messages: gradients sent to the servers, and values received. gradient_bytes is the part of

@@ -62,6 +62,11 @@ void AddProgress(const v1::JobProgress& progress, Summary& summary) {
   summary.mean_staleness = Mean(total.staleness_sum(), total.pushes());
   summary.dropped = total.dropped();
   summary.wait_share = Mean(total.wait_seconds(), total.seconds());
+  summary.caused_wait_seconds.clear();
+  for (const v1::CausedWait& wait : progress.caused_waits()) {
+    summary.caused_wait_seconds.resize(std::max<size_t>(summary.caused_wait_seconds.size(), wait.worker() + 1));
+    summary.caused_wait_seconds[wait.worker()] = wait.seconds();
+  }
   summary.bytes_sent = total.bytes_sent();
   summary.bytes_received = total.bytes_received();
   summary.gradient_bytes = total.bytes_sent();

@@ -47,6 +47,7 @@ Summary Example() {
           .dropped = 4,
           .wait_share = 0.125,
           .wait_microseconds = {{7, 0, 1}, 2.5, 2},
+          .caused_wait_seconds = {0, 1.5},
           .server_seconds = 30.5,
           .bytes_sent = 1000,
           .bytes_received = 4000,
@@ -82,6 +83,7 @@ TEST(SummaryTest, IsOneLineWithTheKeysThatScriptsReadInThisOrder) {
             R"("max_staleness":3,)"
             R"("mean_staleness":1.25,"staleness":{"buckets":[5,2,1],"mean":1.25,"max":3},"dropped":4,)"
             R"("wait_share":0.125,"wait_microseconds":{"buckets":[7,0,1],"mean":2.5,"max":2},)"
+            R"("caused_wait_seconds":[0.0,1.5],)"
             R"("server_seconds":30.5,)"
             R"("bytes_sent":1000,"bytes_received":4000,"gradient_bytes":1000,"bytes_sent_per_step":10.5,)"
             R"("bytes_received_per_step":40.5,"skipped_steps":6,"loss_scale":32768.0,)"

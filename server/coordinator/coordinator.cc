@@ -2,6 +2,7 @@
 #include "server/coordinator/coordinator.h"
 
 #include "absl/strings/str_cat.h"
+#include "common/flight/flight_recorder.h"
 #include "common/status/error_reason.h"
 
 namespace ballast {
@@ -14,6 +15,12 @@ constexpr size_t kMaxLeasesHeld = 1024;
 // Limits on calls that wait for a newer shard map: per connection, whose client needs one, and in total.
 constexpr uint32_t kMaxMapWaitsPerPeer = 8;
 constexpr size_t kMaxMapWaits = 8192;
+
+void RecordWorker(const Membership::Id& id, FlightEdge edge, absl::StatusCode code) {
+  if (id.role != MemberRole::kWorker) return;
+  FlightRecorder::OfProcess().Add(
+      {.activity = FlightActivity::kMember, .edge = edge, .code = code, .peer = id.rank, .amount = id.incarnation});
+}
 
 }  // namespace
 
@@ -99,7 +106,10 @@ void Coordinator::CommitCheckpoint(const internal::v1::CheckpointManifest& manif
 }
 
 absl::StatusOr<Membership::Id> Coordinator::Join(Newcomer newcomer) {
-  return Apply([&](JobControl& control, absl::Time now) { return control.Join(std::move(newcomer), now); });
+  absl::StatusOr<Membership::Id> joined =
+      Apply([&](JobControl& control, absl::Time now) { return control.Join(std::move(newcomer), now); });
+  if (joined.ok()) RecordWorker(*joined, FlightEdge::kBegin, absl::StatusCode::kOk);
+  return joined;
 }
 
 absl::StatusOr<Coordinator::HeartbeatReply> Coordinator::Heartbeat(const Membership::Id& id,
@@ -109,6 +119,7 @@ absl::StatusOr<Coordinator::HeartbeatReply> Coordinator::Heartbeat(const Members
 }
 
 absl::Status Coordinator::Leave(const Membership::Id& id, const std::string& failure, bool worker_local) {
+  RecordWorker(id, FlightEdge::kEnd, failure.empty() ? absl::StatusCode::kOk : absl::StatusCode::kAborted);
   return Apply([&](JobControl& control, absl::Time now) { return control.Leave(id, failure, worker_local, now); });
 }
 
@@ -118,8 +129,15 @@ absl::StatusOr<ShardMap> Coordinator::PlaceTensors(absl::string_view job, absl::
 }
 
 absl::Status Coordinator::CompleteLease(const Membership::Id& id, uint64_t lease, uint64_t steps, uint64_t batches) {
+  FlightRecorder::OfProcess().Add(
+      {.activity = FlightActivity::kLease, .edge = FlightEdge::kEnd, .peer = id.rank, .step = steps, .amount = lease});
   return Apply(
       [&](JobControl& control, absl::Time now) { return control.CompleteLease(id, lease, steps, batches, now); });
+}
+
+absl::Status Coordinator::ReportWaits(const Membership::Id& server,
+                                      const google::protobuf::RepeatedPtrField<v1::CausedWait>& waits) {
+  return Apply([&](JobControl& control, absl::Time) { return control.ReportWaits(server, waits); });
 }
 
 absl::StatusOr<v1::JobProgress> Coordinator::ReportProgress(const Membership::Id& id,
@@ -262,7 +280,7 @@ WaitList::Ticket Coordinator::AcquireLease(const Membership::Id& id, std::vector
     grant = control_.workers().Acquire(id, call->held, now, epochs_done, found);
     change = control_.status().changes();
     if (!grant.has_value()) {
-      auto look_again = [this, call](WaitList::Ticket) {
+      auto look_again = [this, call](WaitList::Ticket, WaitList::Cause) {
         absl::MutexLock again(&mutex_);
         if (!call->grant.has_value()) {
           call->grant = control_.workers().Acquire(call->id, call->held, std::nullopt, call->epochs_done);
@@ -320,7 +338,7 @@ WaitList::Ticket Coordinator::AwaitShardMap(uint64_t newer_than, absl::Duration 
       // Shared by the callbacks of the wait list, which frees them together.
       const auto call = std::make_shared<MapWait>(MapWait{newer_than, peer, std::move(done)});
       call->ticket = waits_.Add(
-          clock_->Now() + wait, [](WaitList::Ticket) { return true; },
+          clock_->Now() + wait, [](WaitList::Ticket, WaitList::Cause) { return true; },
           [] { return std::string("the shard map to change"); },
           [this, call](const absl::Status& status) { EndMapWait(*call, status); });
       map_waits_.emplace(newer_than, call->ticket);

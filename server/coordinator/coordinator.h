@@ -69,6 +69,8 @@ class Coordinator {
   absl::StatusOr<Membership::Id> Join(Newcomer newcomer);
   absl::StatusOr<HeartbeatReply> Heartbeat(const Membership::Id& id, const v1::CheckpointPart& part = {},
                                            const ReplicationReport& report = {});
+  absl::Status ReportWaits(const Membership::Id& server,
+                           const google::protobuf::RepeatedPtrField<v1::CausedWait>& waits);
   absl::Status Leave(const Membership::Id& id, const std::string& failure, bool worker_local = false);
   absl::StatusOr<ShardMap> PlaceTensors(absl::string_view job, absl::Span<const v1::TensorSpec> specs,
                                         absl::Span<const v1::TableSpec> tables = {});

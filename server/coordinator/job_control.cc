@@ -18,6 +18,7 @@ JobControl::JobControl(const JobOptions& options, absl::Time now)
       servers_(options_, &members_, &status_),
       workers_(options_, &members_, &status_),
       checkpoints_(options_, &members_, &status_, &servers_, &workers_),
+      caused_waits_(options.workers),
       heard_(now) {
   if (!options_.resume.has_value()) return;
   members_.BeginAbove({options_.resume->incarnations().begin(), options_.resume->incarnations().end()});
@@ -170,6 +171,12 @@ void JobControl::Update(absl::Time now) {
   checkpoints_.Update(now);
 }
 
+absl::Status JobControl::ReportWaits(const Membership::Id& server,
+                                     const google::protobuf::RepeatedPtrField<v1::CausedWait>& waits) {
+  if (absl::Status status = members_.CheckJoined(server); !status.ok()) return status;
+  return caused_waits_.Report(server, waits);
+}
+
 absl::StatusOr<JobControl::HeartbeatReply> JobControl::Heartbeat(const Membership::Id& id,
                                                                  const v1::CheckpointPart& part,
                                                                  const ReplicationReport& report, absl::Time now) {
@@ -283,6 +290,7 @@ v1::JobProgress JobControl::Progress(absl::Time now) const {
   status_.Fill(progress, now);
   progress.set_reason(Reason());
   workers_.Fill(progress);
+  caused_waits_.Fill(progress);
   return progress;
 }
 

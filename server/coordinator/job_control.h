@@ -15,6 +15,7 @@
 #include "ballast/internal/v1/coordinator_state.pb.h"
 #include "ballast/v1/coordinator_service.pb.h"
 #include "common/tensors/shard_map.h"
+#include "server/coordinator/caused_wait_table.h"
 #include "server/coordinator/checkpoint_control.h"
 #include "server/coordinator/job_status.h"
 #include "server/coordinator/membership.h"
@@ -74,6 +75,9 @@ class JobControl {
   // Also detects lost members and advances the current checkpoint.
   absl::StatusOr<HeartbeatReply> Heartbeat(const Membership::Id& id, const v1::CheckpointPart& part,
                                            const ReplicationReport& report, absl::Time now);
+  // See CausedWaitTable::Report; NOT_FOUND and FAILED_PRECONDITION as for a heartbeat.
+  absl::Status ReportWaits(const Membership::Id& server,
+                           const google::protobuf::RepeatedPtrField<v1::CausedWait>& waits);
   // Until the response to a heartbeat is sent, the member is waiting for the coordinator and cannot be lost; its
   // timeout starts again then.
   void BeginResponse(const Membership::Id& id) { unanswered_.insert(id); }
@@ -138,6 +142,7 @@ class JobControl {
   ServerControl servers_;
   WorkerControl workers_;
   CheckpointControl checkpoints_;
+  CausedWaitTable caused_waits_;
   // Time of the last heartbeat of any member.
   absl::Time heard_;
   // Members whose heartbeats await a response, once for each such heartbeat.

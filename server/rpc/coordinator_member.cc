@@ -149,6 +149,7 @@ absl::StatusOr<absl::Duration> CoordinatorMember::Beat() {
   request.set_job(events_.job());
   *request.mutable_member() = joined.member();
   *request.mutable_checkpoint_part() = events_.checkpoint_part();
+  for (v1::CausedWait& wait : events_.caused_waits()) *request.add_caused_waits() = std::move(wait);
   const ReplicationReport news = events_.pair_news();
   *request.mutable_standby() = news.standby;
   request.set_server_lost(news.server_lost);

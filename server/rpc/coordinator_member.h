@@ -51,6 +51,8 @@ class CoordinatorMember {
     std::function<void(uint64_t checkpoint, uint32_t servers)> on_capture;
     // Returns the state of this server's part of the last checkpoint.
     std::function<v1::CheckpointPart()> checkpoint_part;
+    // Returns the waits that workers have caused at the shard since the process began.
+    std::function<std::vector<v1::CausedWait>()> caused_waits;
     // Gets this process's role once it has joined, and when it takes over.
     std::function<void(const v1::Member&)> on_part;
     // With standbys only: pair_news returns the report on the peer, on_heard gets each report that the coordinator

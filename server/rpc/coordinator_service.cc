@@ -147,6 +147,10 @@ grpc::ServerUnaryReactor* CoordinatorServiceAdapter::Heartbeat(grpc::CallbackSer
   absl::StatusOr<Coordinator::HeartbeatReply> reply =
       coordinator_->Heartbeat(*id, request->checkpoint_part(), {request->standby(), request->server_lost()});
   if (!reply.ok()) return Answer(context, reply.status());
+  if (id->role == MemberRole::kServer && request->caused_waits_size() > 0) {
+    const absl::Status reported = coordinator_->ReportWaits(reply->promoted.value_or(*id), request->caused_waits());
+    if (!reported.ok()) return Answer(context, reported);
+  }
   response->set_state(reply->state);
   response->set_reason(reply->reason);
   if (reply->state == v1::JOB_STATE_FAILED) *response->mutable_failure() = reply->failure;

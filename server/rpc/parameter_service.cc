@@ -202,6 +202,11 @@ v1::GetStatusResponse ParameterServiceAdapter::Describe() const {
   response.set_duplicates(status.duplicates);
   response.set_dropped(status.dropped);
   response.set_waiting(status.waiting);
+  if (status.longest_wait.has_value()) {
+    response.mutable_longest_wait()->set_seconds(absl::ToDoubleSeconds(status.longest_wait->waited));
+    response.mutable_longest_wait()->set_reason(status.longest_wait->reason);
+  }
+  for (v1::CausedWait& wait : shard_->caused_waits()) *response.add_caused_waits() = std::move(wait);
   response.set_max_staleness(status.max_staleness);
   response.set_uptime_seconds(status.uptime_seconds);
   response.set_version(kVersion);

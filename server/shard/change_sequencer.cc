@@ -49,7 +49,7 @@ absl::StatusOr<PushOutcome> ChangeSequencer::Push(const ChangeSource& source, ui
   Released released;
   // Declared before the gate is entered, so it runs after the gate is left.
   const absl::Cleanup end_waits = [&] {
-    for (WaitList::Ticket ticket : released) waits_->CountDown(ticket);
+    for (WaitList::Ticket ticket : released) waits_->CountDown(ticket, source.worker);
   };
   absl::ReaderMutexLock gate(&gate_);
   absl::StatusOr<PushWindow::Begun> begun = absl::UnknownError("the push window was not consulted");
@@ -78,7 +78,7 @@ absl::StatusOr<PushOutcome> ChangeSequencer::Push(const ChangeSource& source, ui
 absl::Status ChangeSequencer::Make(const ChangeSource& source, Describe describe, Reserve reserve, Apply apply) {
   Released released;
   const absl::Cleanup end_waits = [&] {
-    for (WaitList::Ticket ticket : released) waits_->CountDown(ticket);
+    for (WaitList::Ticket ticket : released) waits_->CountDown(ticket, source.worker);
   };
   absl::ReaderMutexLock gate(&gate_);
   absl::Status known;

@@ -158,7 +158,7 @@ TEST_F(ChangeSequencerTest, AnOldIncarnationChangesAndRecordsNothing) {
 TEST_F(ChangeSequencerTest, ReleasedWaitsEndOnceTheChangeHasLeftTheGate) {
   absl::Status ended = absl::UnknownError("waits");
   releases_ = {waits_.Add(
-      clock_.Now() + absl::Hours(1), [](WaitList::Ticket) { return true; }, [] { return ""; },
+      clock_.Now() + absl::Hours(1), [](WaitList::Ticket, WaitList::Cause) { return true; }, [] { return ""; },
       [&](absl::Status status) {
         ChangeSequencer::AtRest rest(changes_);
         ended = status;

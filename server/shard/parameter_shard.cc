@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
+#include "common/flight/flight_dump.h"
 #include "common/status/error_reason.h"
 #include "common/tables/table_spec.h"
 #include "server/shard/shard_record.h"
@@ -101,6 +102,7 @@ absl::StatusOr<std::vector<OwnedTensor>> ParameterShard::DeclareFrom(const std::
       return status;
     }
   }
+  for (const auto& [id, tensor] : addition->tensors) FlightRecorder::OfProcess().NameTensor(id, tensor->spec.name());
   tables_.Add(*std::move(added_tables), *std::move(memory));
   job_.Add(job, *std::move(addition), resumption->windows);
   return tensors;
@@ -143,6 +145,13 @@ PushOutcome ParameterShard::Apply(const PushTicket& push, absl::Span<const Gradi
 
 absl::StatusOr<PushOutcome> ParameterShard::Push(absl::string_view job, const PushTicket& push,
                                                  absl::Span<const GradientView> gradients) {
+  const SliceKey first = gradients.empty() ? SliceKey{FlightEvent::kNone, 0} : gradients[0].key;
+  FlightScope flight({.activity = FlightActivity::kPush,
+                      .peer = push.worker,
+                      .step = push.step,
+                      .tensor = first.tensor_id,
+                      .slice = first.slice_index,
+                      .amount = gradients.size()});
   const absl::StatusOr<CheckedPush> checked = job_.CheckPush(job, push, gradients);
   if (!checked.ok()) return checked.status();
   const absl::StatusOr<ChangeSource> source = job_.FindSource(job, push.worker, push.incarnation);
@@ -158,6 +167,7 @@ absl::StatusOr<PushOutcome> ParameterShard::Push(absl::string_view job, const Pu
       [&] { return changes_.journal() == nullptr ? JournalEntry() : EncodePush(push, gradients); },
       [&](size_t i) { return checked->slices[i]->ReserveOrder(); },
       [&](const auto& places, auto& released) { return Apply(push, gradients, *checked, places, released); });
+  flight.End(outcome.status());
   if (outcome.ok() && outcome->duplicate) {
     ++counts_.pushes;
     ++counts_.duplicates;
@@ -167,6 +177,8 @@ absl::StatusOr<PushOutcome> ParameterShard::Push(absl::string_view job, const Pu
 
 absl::StatusOr<PushOutcome> ParameterShard::PushRows(absl::string_view job, PushTicket push, uint32_t messages_of_step,
                                                      absl::Span<const RowGradientsView> gradients) {
+  FlightScope flight(
+      {.activity = FlightActivity::kPushRows, .peer = push.worker, .step = push.step, .amount = gradients.size()});
   const absl::StatusOr<bool> accept_non_finite = job_.CheckTicket(job, push);
   if (!accept_non_finite.ok()) return accept_non_finite.status();
   const absl::StatusOr<ChangeSource> source = job_.FindSource(job, push.worker, push.incarnation);
@@ -222,6 +234,7 @@ absl::StatusOr<PushOutcome> ParameterShard::PushRows(absl::string_view job, Push
         counts_.dropped += sum.dropped;
         return sum;
       });
+  flight.End(outcome.status());
   if (outcome.ok() && outcome->duplicate) {
     ++counts_.pushes;
     ++counts_.duplicates;
@@ -418,13 +431,31 @@ WaitList::Ticket ParameterShard::AwaitRows(absl::string_view job, const PullQuer
   return Await(pull, std::move(awaited), bytes, wait, by_reader, std::move(done));
 }
 
+void ParameterShard::RecordTimeout(const PullWait& wait, FlightEvent event, absl::Duration waited,
+                                   const absl::Status& timeout) const {
+  event.activity = FlightActivity::kMissing;
+  event.amount = absl::ToInt64Milliseconds(waited);
+  for (uint32_t worker : wait.missing()) {
+    event.peer = worker;
+    FlightRecorder::OfProcess().Add(event);
+  }
+  FlightDumper::Request(std::string(timeout.message()));
+}
+
 WaitList::Ticket ParameterShard::Await(const PullQuery& pull, std::vector<Awaited> awaited, uint64_t bytes,
                                        absl::Duration wait, bool by_reader, WaitList::Done done) {
   ++counts_.pulls;
+  FlightEvent event = {.activity = FlightActivity::kWait,
+                       .peer = pull.worker.value_or(FlightEvent::kNone),
+                       .step = pull.step,
+                       .amount = awaited.size()};
   const auto first =
       std::find_if(awaited.begin(), awaited.end(), [&](const Awaited& one) { return !one.MayPull(pull); });
   if (first == awaited.end()) {
     counts_.wait_microseconds.Add(0);
+    event.activity = FlightActivity::kPull;
+    event.edge = FlightEdge::kEnd;
+    FlightRecorder::OfProcess().Add(event);
     done(absl::OkStatus());
     return WaitList::kNoTicket;
   }
@@ -434,15 +465,27 @@ WaitList::Ticket ParameterShard::Await(const PullQuery& pull, std::vector<Awaite
     done(Annotate(room.status(), absl::StrCat("shard ", options_.rank, ": waiting pulls")));
     return WaitList::kNoTicket;
   }
+  FlightRecorder::OfProcess().Add(event);
+  event.edge = FlightEdge::kEnd;
   const absl::Time start = clock_->Now();
   // Shared by the three callbacks, which the wait list keeps and frees together.
   const size_t at = first - awaited.begin();
   const auto waiting = std::make_shared<PullWait>(pull, std::move(awaited), at, *std::move(room));
   const WaitList::Ticket ticket = waits_.Add(
-      start + wait, [waiting](WaitList::Ticket own) { return waiting->Release(own); },
+      start + wait,
+      [this, waiting, start, worker = pull.worker](WaitList::Ticket own, WaitList::Cause cause) {
+        if (!waiting->Release(own)) return false;
+        if (cause.has_value() && cause != worker) caused_waits_.Charge(*cause, start, clock_->Now());
+        return true;
+      },
       [this, waiting] { return absl::StrCat("shard ", options_.rank, ": ", waiting->Explain()); },
-      [this, waiting, start, done = std::move(done)](absl::Status status) {
-        if (absl::IsDeadlineExceeded(status)) status = waiting->AddMissing(status);
+      [this, waiting, start, event, done = std::move(done)](absl::Status status) mutable {
+        event.code = status.code();
+        FlightRecorder::OfProcess().Add(event);
+        if (absl::IsDeadlineExceeded(status)) {
+          RecordTimeout(*waiting, event, clock_->Now() - start, status);
+          status = waiting->AddMissing(status);
+        }
         waiting->End();
         counts_.wait_microseconds.Add(std::max<int64_t>(absl::ToInt64Microseconds(clock_->Now() - start), 0));
         done(std::move(status));
@@ -586,6 +629,7 @@ ShardStatus ParameterShard::status() const {
   status.duplicates = counts_.duplicates;
   status.dropped = counts_.dropped;
   status.waiting = waits_.size();
+  status.longest_wait = waits_.oldest();
   status.wait_bytes = worker_waits_.used() + reader_waits_.used();
   status.wait_bytes_limit = worker_waits_.limit() + reader_waits_.limit();
   status.refused_waits = worker_waits_.refused() + reader_waits_.refused();

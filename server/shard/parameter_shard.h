@@ -20,8 +20,10 @@
 #include "ballast/v1/tensor.pb.h"
 #include "common/concurrency/clock.h"
 #include "common/concurrency/wait_list.h"
+#include "common/flight/flight_recorder.h"
 #include "common/metrics/histogram.h"
 #include "server/memory/byte_budget.h"
+#include "server/shard/caused_waits.h"
 #include "server/shard/change_sequencer.h"
 #include "server/shard/declared_job.h"
 #include "server/shard/pull_wait.h"
@@ -51,6 +53,8 @@ struct ShardStatus : DeclaredJob::Summary {
   double uptime_seconds = 0;
   // Staleness of applied slice gradients; wait time of pulls, 0 for a pull that did not wait.
   v1::Histogram staleness, wait_microseconds;
+  // Unset if no pull waits now.
+  std::optional<WaitList::Oldest> longest_wait;
   // Not set if the shard started empty.
   std::optional<ShardRecovery> recovery;
   // Updates, summed over slices, that workers had seen and that were missing after recovery.
@@ -221,6 +225,9 @@ class ParameterShard {
 
   ShardStatus status() const;
 
+  // Returns the waits that workers have caused since the process began.
+  std::vector<v1::CausedWait> caused_waits() const { return caused_waits_.List(); }
+
  private:
   // Finds a table; an empty job means the only one.
   absl::StatusOr<Table*> FindForReader(absl::string_view job, uint32_t table_id) const;
@@ -232,6 +239,8 @@ class ParameterShard {
 
   // Opens the journal that the job's durability needs; null if it needs none.
   absl::StatusOr<ShardJournal*> OpenJournal(const JobConfig& job) const;
+  // Records the workers for which a wait timed out, and requests a flight dump. `event`: the end of the wait.
+  void RecordTimeout(const PullWait& wait, FlightEvent event, absl::Duration waited, const absl::Status& timeout) const;
   // `bytes`: memory of the query besides what is awaited.
   WaitList::Ticket Await(const PullQuery& pull, std::vector<Awaited> awaited, uint64_t bytes, absl::Duration wait,
                          bool by_reader, WaitList::Done done);
@@ -258,6 +267,7 @@ class ParameterShard {
   std::optional<ShardRecovery> recovery_ ABSL_GUARDED_BY(mutex_);
   std::atomic<bool> may_have_lost_{false};
   Counts counts_;
+  CausedWaits caused_waits_;
   DeclaredJob job_;
   ShardTables tables_;
   ChangeSequencer changes_;

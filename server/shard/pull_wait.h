@@ -60,6 +60,8 @@ class PullWait {
 
   // Says why the pull waits, for a timeout.
   std::string Explain() const;
+  // Returns the workers that the pull waits for.
+  std::vector<uint32_t> missing() const { return at().Missing(pull_); }
   // Adds the workers, the step and the tensor that the pull waits for to an error.
   absl::Status AddMissing(const absl::Status& status) const;
 

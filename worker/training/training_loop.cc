@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "common/flight/flight_recorder.h"
 #include "common/metrics/test_metric.h"
 
 namespace ballast {
@@ -101,7 +102,12 @@ absl::Status TrainingLoop::Run() {
     if ((*batch)->epoch > epoch_) {
       if (absl::Status status = EndEpoch((*batch)->epoch); !status.ok()) return status;
     }
-    if (absl::Status status = Train(**batch); !status.ok()) return status;
+    {
+      FlightScope flight({.activity = FlightActivity::kStep, .step = step_, .amount = (*batch)->examples});
+      const absl::Status status = Train(**batch);
+      flight.End(status);
+      if (!status.ok()) return status;
+    }
     if ((*batch)->last_of_lease) {
       if (absl::Status status = EndLease(**batch); !status.ok()) return status;
       if (absl::Status status = AwaitData(); !status.ok()) return status;
@@ -142,12 +148,14 @@ absl::Status TrainingLoop::CatchUp() {
 absl::StatusOr<std::optional<Batch>> TrainingLoop::NextBatch() {
   if (options_.timeline != nullptr) options_.timeline->BeginStep(step_ + 1);
   const TimelineScope span(options_.timeline, TimelineRow::kWait, "wait for", "data");
+  FlightScope flight({.activity = FlightActivity::kData, .step = step_});
   const absl::Time began = absl::Now();
   absl::StatusOr<std::optional<Batch>> batch = parts_.batches->Next();
   // Until the first batch the job gathers.
   if (options_.metrics != nullptr && tally_.since != absl::InfiniteFuture()) {
     options_.metrics->AddDataWait(absl::Now() - began);
   }
+  flight.End(batch.status());
   return batch;
 }
 
@@ -246,8 +254,10 @@ absl::Status TrainingLoop::EndEpoch(uint32_t epochs_done) {
   if (parts_.evaluator != nullptr) {
     if (absl::Status status = AwaitAll(); !status.ok()) return status;
     const TimelineScope span(options_.timeline, TimelineRow::kSteps, "evaluate");
+    FlightScope flight({.activity = FlightActivity::kEvaluate, .step = step_});
     // Without lock step, the newest rows are those of step 0, for which nobody waits.
     absl::StatusOr<v1::Evaluation> evaluated = parts_.evaluator->Evaluate(options_.stride == Stride::kOwn ? 0 : step_);
+    flight.End(evaluated.status());
     if (!evaluated.ok()) return evaluated.status();
     evaluation = *std::move(evaluated);
     evaluation->set_epoch(epochs_done);
