@@ -70,6 +70,13 @@ void Mutex::Lock() {
   __tsan_acquire(this);
 }
 
+bool Mutex::TryLock() {
+  static const auto next = Next<bool (*)(Mutex*)>("_ZN4absl7debian35Mutex7TryLockEv");
+  const bool locked = next(this);
+  if (locked) __tsan_acquire(this);
+  return locked;
+}
+
 void Mutex::Unlock() {
   static const auto next = Next<void (*)(Mutex*)>("_ZN4absl7debian35Mutex6UnlockEv");
   Unseen unseen(this);
