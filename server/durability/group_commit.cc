@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/durability/group_commit.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -25,7 +26,7 @@ GroupCommit::~GroupCommit() {
   thread_.join();
 }
 
-void GroupCommit::OnWritten(uint64_t position, std::shared_ptr<RecordWriter> file) {
+void GroupCommit::OnWritten(uint64_t position, uint64_t bytes, std::shared_ptr<RecordWriter> file) {
   absl::MutexLock lock(&mutex_);
   if (files_.empty() || files_.back() != file) {
     files_.push_back(std::move(file));
@@ -33,6 +34,7 @@ void GroupCommit::OnWritten(uint64_t position, std::shared_ptr<RecordWriter> fil
   }
   const bool first = written_ == synced_;
   written_ = position;
+  unsynced_bytes_ += bytes;
   if (!first) return;
   unsynced_since_ = absl::Now();
   changed_.SignalAll();
@@ -93,9 +95,23 @@ uint64_t GroupCommit::synced() const {
   return synced_;
 }
 
+uint64_t GroupCommit::unsynced_bytes() const {
+  absl::MutexLock lock(&mutex_);
+  return unsynced_bytes_;
+}
+
+absl::Status GroupCommit::Sync(RecordWriter& file) {
+  const absl::Time began = absl::Now();
+  const absl::Status status = file.Sync();
+  // The machine's clock may have been set back.
+  const int64_t microseconds = std::max<int64_t>(absl::ToInt64Microseconds(absl::Now() - began), 0);
+  if (status.ok()) sync_microseconds_.Add(static_cast<uint64_t>(microseconds));
+  return status;
+}
+
 absl::Status GroupCommit::SyncFiles(const std::vector<std::shared_ptr<RecordWriter>>& files) {
   for (const auto& file : files) {
-    if (absl::Status status = file->Sync(); !status.ok()) return status;
+    if (absl::Status status = Sync(*file); !status.ok()) return status;
   }
   return absl::OkStatus();
 }
@@ -103,7 +119,7 @@ absl::Status GroupCommit::SyncFiles(const std::vector<std::shared_ptr<RecordWrit
 void GroupCommit::Run() {
   while (true) {
     std::vector<std::shared_ptr<RecordWriter>> files;
-    uint64_t position = 0;
+    uint64_t position = 0, bytes = 0;
     absl::Status status;
     {
       absl::MutexLock lock(&mutex_);
@@ -111,6 +127,7 @@ void GroupCommit::Run() {
       if (stopping_ && waiting_.empty() && written_ == synced_) return;
       files = files_;
       position = written_;
+      bytes = unsynced_bytes_;
       status = failed_elsewhere_;
     }
     const absl::Time began = absl::Now();
@@ -120,6 +137,7 @@ void GroupCommit::Run() {
       absl::MutexLock lock(&mutex_);
       if (status.ok()) {
         synced_ = position;
+        unsynced_bytes_ -= bytes;
         // The time of a record that was written during the sync is unknown; it is not before `began`.
         unsynced_since_ = written_ == synced_ ? absl::InfiniteFuture() : began;
         // The newest file may still be written to.
@@ -129,6 +147,7 @@ void GroupCommit::Run() {
                              absl::UnavailableError(absl::StrCat("the log cannot be synced: ", status.message())));
         files_.clear();
         written_ = synced_;
+        unsynced_bytes_ = 0;
       }
       const auto end = status.ok() ? waiting_.upper_bound(position) : waiting_.end();
       for (auto waiting = waiting_.begin(); waiting != end; ++waiting) done.push_back(std::move(waiting->second));

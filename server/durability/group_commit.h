@@ -12,6 +12,8 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "ballast/v1/parameter_service.pb.h"
+#include "common/metrics/histogram.h"
 #include "common/storage/record_log.h"
 
 namespace ballast {
@@ -39,8 +41,8 @@ class GroupCommit {
   ~GroupCommit();
   GroupCommit(const GroupCommit&) = delete;
 
-  // Reports that the record was written to `file`. Positions ascend.
-  void OnWritten(uint64_t position, std::shared_ptr<RecordWriter> file);
+  // Reports that the record, of that many bytes, was written to `file`. Positions ascend.
+  void OnWritten(uint64_t position, uint64_t bytes, std::shared_ptr<RecordWriter> file);
 
   // Calls `done` once, possibly before returning. UNAVAILABLE if a sync failed.
   void Await(uint64_t position, Done done);
@@ -57,6 +59,13 @@ class GroupCommit {
 
   // Position up to which all records are on the disk.
   uint64_t synced() const;
+  // Bytes of the records after that.
+  uint64_t unsynced_bytes() const;
+
+  // Syncs a file on the caller's thread; measured like all others.
+  absl::Status Sync(RecordWriter& file);
+  // Time of each sync of a file that succeeded, in microseconds.
+  v1::Histogram sync_microseconds() const { return sync_microseconds_.ToProto(); }
 
  private:
   void Run();
@@ -74,12 +83,14 @@ class GroupCommit {
   absl::Status failed_elsewhere_ ABSL_GUARDED_BY(mutex_);
   uint64_t written_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t synced_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t unsynced_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   // When the first unsynced record was written.
   absl::Time unsynced_since_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
   // Files with unsynced records, the newest last.
   std::vector<std::shared_ptr<RecordWriter>> files_ ABSL_GUARDED_BY(mutex_);
   std::multimap<uint64_t, Done> waiting_ ABSL_GUARDED_BY(mutex_);
   absl::CondVar changed_;
+  Histogram sync_microseconds_;
   std::thread thread_;
 };
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/durability/shard_store.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -132,6 +134,11 @@ absl::StatusOr<ShardStore::Recovered> ShardStore::Recover() {
   if (!snapshot.ok()) return snapshot.status();
   uint64_t next = 1;
   if (snapshot->has_value()) {
+    struct stat file = {};
+    if (stat((*snapshot)->c_str(), &file) == 0) {
+      absl::MutexLock lock(&newest_mutex_);
+      snapshot_ = absl::TimeFromTimespec(file.st_mtim);
+    }
     const absl::StatusOr<uint64_t> loaded = LoadSnapshot(**snapshot);
     if (!loaded.ok()) return loaded.status();
     next = *loaded;
@@ -147,6 +154,7 @@ absl::StatusOr<ShardStore::Recovered> ShardStore::Recover() {
     {
       absl::MutexLock lock(&write_mutex_);
       finished_bytes_ = recovered.log_bytes;
+      NoteBytesLocked();
     }
     shard_->StartJournal(this);
   }
@@ -191,12 +199,13 @@ absl::Status ShardStore::BeginWriting(const JobConfig& job, const LogEnd& end) {
   });
   absl::MutexLock lock(&write_mutex_);
   log_ = *std::move(log);
-  commit_->OnWritten(log_->next() - 1, log_);
+  commit_->OnWritten(log_->next() - 1, log_->size(), log_);
+  NoteBytesLocked();
   return absl::OkStatus();
 }
 
 absl::Status ShardStore::SyncLog(RecordWriter& log) {
-  const absl::Status status = log.Sync();
+  const absl::Status status = commit_->Sync(log);
   if (status.ok()) return status;
   // The next sync of the file may succeed even though this one lost data.
   commit_->Fail(status);
@@ -217,7 +226,8 @@ absl::Status ShardStore::RotateLocked() {
   if (!log.ok()) return log.status();
   finished_bytes_ += log_->size();
   log_ = *std::move(log);
-  commit_->OnWritten(log_->next() - 1, log_);
+  commit_->OnWritten(log_->next() - 1, log_->size(), log_);
+  NoteBytesLocked();
   return absl::OkStatus();
 }
 
@@ -238,6 +248,7 @@ void ShardStore::Mark(uint64_t synced) {
   absl::MutexLock lock(&write_mutex_);
   // The mark is optional: without it, damage to the last record looks like an unfinished write.
   if (failed_.ok() && log_->next() == synced + 1) log_->Append({FrameMessage(record)}, synced).IgnoreError();
+  NoteBytesLocked();
 }
 
 absl::StatusOr<uint64_t> ShardStore::Append(const internal::v1::ShardRecord& record,
@@ -256,8 +267,10 @@ absl::StatusOr<uint64_t> ShardStore::Append(const internal::v1::ShardRecord& rec
     }
     if (!admit()) return 0;
     position = log_->next();
+    const uint64_t bytes = log_->size();
     if (absl::Status status = log_->Append(parts, commit_->synced()); !status.ok()) return status;
-    commit_->OnWritten(position, log_);
+    commit_->OnWritten(position, log_->size() - bytes, log_);
+    NoteBytesLocked();
     in_order();
     if (log_->size() >= AlmostFull(options_.file_bytes)) commit_->SyncContinuously();
     // The checkpoint from which a tensor started may be deleted later.
@@ -278,6 +291,7 @@ void ShardStore::AwaitSynced(uint64_t position, std::function<void(absl::Status)
 
 absl::Status ShardStore::TakeSnapshot() {
   absl::MutexLock one(&snapshot_mutex_);
+  const absl::Time began = absl::Now();
   // Outside the shard's gate, because it waits for the disk. The snapshot then also covers the start of the new file.
   if (absl::Status status = Rotate(); !status.ok()) return status;
   uint64_t position = 0, log_bytes = 0;
@@ -296,11 +310,17 @@ absl::Status ShardStore::TakeSnapshot() {
     absl::MutexLock lock(&write_mutex_);
     if (!status.ok()) {
       finished_bytes_ += log_bytes;
+      NoteBytesLocked();
       return status;
     }
     state_bytes_ = state_bytes;
     // The number of files that the log needs until the next snapshot.
     spares = SnapshotLengthLocked() / options_.file_bytes + 1;
+  }
+  {
+    absl::MutexLock lock(&newest_mutex_);
+    snapshot_ = absl::Now();
+    snapshot_took_ = std::max(snapshot_ - began, absl::ZeroDuration());
   }
   return directory_->Prune(position, spares);
 }
@@ -328,6 +348,17 @@ void ShardStore::LogFailure(const absl::Status& status, absl::Duration retry) co
   if (!options_.log) return;
   options_.log(absl::StrCat("shard ", options_.shard, ": snapshot failed: ", status.message(),
                             "; the log is kept, next attempt in ", absl::FormatDuration(retry)));
+}
+
+std::optional<LogStatus> ShardStore::log() const {
+  LogStatus log;
+  log.bytes = log_bytes_.load(std::memory_order_relaxed);
+  log.unsynced_bytes = commit_->unsynced_bytes();
+  log.sync_microseconds = commit_->sync_microseconds();
+  absl::MutexLock lock(&newest_mutex_);
+  log.snapshot = snapshot_;
+  log.snapshot_took = snapshot_took_;
+  return log;
 }
 
 ShardStore::Status ShardStore::status() const {

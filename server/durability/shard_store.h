@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -82,6 +83,7 @@ class ShardStore : public ShardJournal {
                                   absl::FunctionRef<bool()> admit, absl::FunctionRef<void()> in_order) override;
   void AwaitDurable(uint64_t position, std::function<void(absl::Status)> done) override;
   void AwaitSynced(uint64_t position, std::function<void(absl::Status)> done) override;
+  std::optional<LogStatus> log() const override;
 
   // Writes a snapshot while the shard keeps working, reads it back, and drops the log before it, which a failure
   // keeps.
@@ -104,6 +106,10 @@ class ShardStore : public ShardJournal {
   absl::Status RotateLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
   // Like RotateLocked, but syncs most of the file before it takes the lock.
   absl::Status Rotate();
+  // Publishes the length of the log; call it after each change of that.
+  void NoteBytesLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_) {
+    log_bytes_.store(finished_bytes_ + log_->size(), std::memory_order_relaxed);
+  }
   // Appends a record of the synced position to the log, unless a later record does so.
   void Mark(uint64_t synced);
   absl::Status WriteSnapshotOf(const ShardState& capture, uint64_t position);
@@ -126,11 +132,17 @@ class ShardStore : public ShardJournal {
   absl::Status failed_ ABSL_GUARDED_BY(write_mutex_);
   // Bytes of finished files after the last snapshot.
   uint64_t finished_bytes_ ABSL_GUARDED_BY(write_mutex_) = 0;
+  // finished_bytes_ and those of the current file: whoever asks must not wait for a write.
+  std::atomic<uint64_t> log_bytes_{0};
   // Bytes of values in the last snapshot.
   uint64_t state_bytes_ ABSL_GUARDED_BY(write_mutex_) = 0;
 
   // Serializes snapshots.
   absl::Mutex snapshot_mutex_;
+  mutable absl::Mutex newest_mutex_;
+  // When the newest snapshot was complete, and how long this process took for it.
+  absl::Time snapshot_ ABSL_GUARDED_BY(newest_mutex_) = absl::InfinitePast();
+  absl::Duration snapshot_took_ ABSL_GUARDED_BY(newest_mutex_);
   std::unique_ptr<SnapshotThread> snapshot_thread_;
 };
 

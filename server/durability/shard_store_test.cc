@@ -225,6 +225,35 @@ TEST_F(ShardStoreTest, DoesNotTakeASnapshotAgainWithEachRecordBehindOneThatFaile
   EXPECT_LE(process.store->status().snapshot_failures, 1);
 }
 
+TEST_F(ShardStoreTest, KnowsTheLogsBytesAndSyncs) {
+  Process& process = StartJob(Job(v1::Durability::WAL_SYNC));
+  ASSERT_TRUE(process.Push(0, 1, 0, 1).ok());
+  const LogStatus written = *process.store->log();
+  EXPECT_GT(written.unsynced_bytes, 307 * sizeof(float)) << "nobody waits for the push yet";
+  EXPECT_GE(written.bytes, written.unsynced_bytes);
+  ASSERT_TRUE(process.PushDurably(0, 2, 1, 1).ok());
+  const LogStatus synced = *process.store->log();
+  EXPECT_EQ(synced.unsynced_bytes, 0u);
+  EXPECT_GT(synced.bytes, written.bytes);
+  EXPECT_GT(synced.sync_microseconds.count(), written.sync_microseconds.count());
+}
+
+TEST_F(ShardStoreTest, KnowsItsNewestSnapshotAfterARestartToo) {
+  ASSERT_NO_FATAL_FAILURE(StartJob().PushSteps(1, 5));
+  EXPECT_EQ(process_->store->log()->snapshot, absl::InfinitePast());
+  const absl::Time began = absl::Now();
+  ASSERT_TRUE(process_->store->TakeSnapshot().ok());
+  const LogStatus taken = *process_->store->log();
+  EXPECT_GE(taken.snapshot, began);
+  EXPECT_GT(taken.snapshot_took, absl::ZeroDuration());
+  EXPECT_LE(taken.snapshot_took, taken.snapshot - began);
+  const Process& process = ExpectRecovers(End());
+  // The file's time has the resolution of the kernel's clock tick.
+  EXPECT_GE(process.store->log()->snapshot, began - absl::Seconds(1));
+  EXPECT_LE(process.store->log()->snapshot, taken.snapshot);
+  EXPECT_EQ(process.store->log()->snapshot_took, absl::ZeroDuration());
+}
+
 TEST_F(ShardStoreTest, SnapshotsStandForTheLogBeforeThem) {
   ASSERT_NO_FATAL_FAILURE(StartJob().PushSteps(1, 50));
   ASSERT_TRUE(process_->store->TakeSnapshot().ok());

@@ -57,6 +57,12 @@ class BufferPool {
   // Reads each byte once. Bytes that are aligned to kAlignment in `message` are also aligned in the copy.
   Buffer Copy(absl::string_view message);
 
+  // Bytes of the buffers that are kept and free now.
+  size_t free_bytes() const {
+    absl::MutexLock lock(&mutex_);
+    return free_.size() * buffer_bytes_;
+  }
+
   static constexpr size_t kAlignment = 64;
 
  private:
@@ -65,7 +71,7 @@ class BufferPool {
 
   const size_t buffer_bytes_;
   const size_t kept_;
-  absl::Mutex mutex_;
+  mutable absl::Mutex mutex_;
   std::vector<Buffer::Memory> free_ ABSL_GUARDED_BY(mutex_);
 };
 

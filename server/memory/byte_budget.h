@@ -38,6 +38,8 @@ class ByteBudget {
       if (used_of_whole_ != nullptr) used_of_whole_->fetch_sub(bytes, std::memory_order_relaxed);
     }
 
+    uint64_t bytes() const { return bytes_; }
+
     // Releases the bytes above `bytes`.
     void ShrinkTo(uint64_t bytes) {
       if (bytes_ <= bytes) return;

@@ -35,10 +35,17 @@ class AsyncPolicy : public SlicePolicy {
   bool MayPull(const PullQuery&, const SliceWeights&) const override { return true; }
 
   void OnPull(uint32_t worker, const SliceWeights& weights) override {
-    if (worker < handed_out_.size()) handed_out_[worker] = weights.ShareValues();
+    if (worker >= handed_out_.size()) return;
+    ValueBuffer& handed_out = handed_out_[worker];
+    handed_out_elements_ -= handed_out.size();
+    handed_out = weights.ShareValues();
+    handed_out_elements_ += handed_out.size();
   }
 
   std::vector<uint32_t> Missing(const PullQuery&) const override { return {}; }
+
+  // At most: workers that pulled the same values share their memory.
+  uint64_t Bytes() const override { return handed_out_elements_ * sizeof(float); }
 
   PolicyState Save() const override { return {}; }
   absl::Status Restore(PolicyState, const SliceWeights&) override { return absl::OkStatus(); }
@@ -70,6 +77,7 @@ class AsyncPolicy : public SlicePolicy {
   const float lambda_;
   // By rank; empty without delay compensation.
   std::vector<ValueBuffer> handed_out_;
+  uint64_t handed_out_elements_ = 0;
 };
 
 }  // namespace

@@ -75,6 +75,8 @@ class BoundedPolicy : public SlicePolicy {
     return missing;
   }
 
+  uint64_t Bytes() const override { return 0; }
+
   PolicyState Save() const override {
     PolicyState state;
     for (const Worker& worker : workers_) {

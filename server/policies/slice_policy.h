@@ -76,6 +76,9 @@ class SlicePolicy {
   // Ranks whose contributions the pull waits for.
   virtual std::vector<uint32_t> Missing(const PullQuery& pull) const = 0;
 
+  // Memory in bytes of the gradients and values that the policy keeps. Takes constant time.
+  virtual uint64_t Bytes() const = 0;
+
   // Returns the policy's state, except the values that workers received, which their next pulls restore. Gradients
   // are shared, not copied.
   virtual PolicyState Save() const = 0;

@@ -286,6 +286,31 @@ TEST(SlicePolicyTest, NoReportTakesASliceToAVersionThatNoJobReaches) {
   }
 }
 
+TEST(SlicePolicyTest, CountsTheGradientsThatWaitForTheirStep) {
+  Subject subject("sync { deterministic: true }", 3);
+  EXPECT_EQ(subject.policy->Bytes(), 0u);
+  Offer(2, 0, 1, {1, 2}, kBuffered)(subject);
+  EXPECT_EQ(subject.policy->Bytes(), 8u) << "a copy";
+  Offer(0, 0, 1, {1, 2}, kBuffered)(subject);
+  EXPECT_EQ(subject.policy->Bytes(), 16u) << "a copy and the sum";
+  Subject restored("sync { deterministic: true }", 3);
+  ASSERT_TRUE(restored.policy->Restore(subject.policy->Save(), *restored.weights).ok());
+  EXPECT_EQ(restored.policy->Bytes(), 16u);
+  Offer(1, 0, 1, {1, 2}, kApplied)(subject);
+  EXPECT_EQ(subject.policy->Bytes(), 16u) << "the memory is kept for the next step";
+  Offer(2, 1, 1, {1, 2}, kBuffered)(subject);
+  EXPECT_EQ(subject.policy->Bytes(), 16u);
+}
+
+TEST(SlicePolicyTest, CountsTheValuesKeptForDelayCompensation) {
+  Subject subject("async { delay_compensation: 0.1 }", 2);
+  subject.policy->OnPull(0, *subject.weights);
+  subject.policy->OnPull(0, *subject.weights);
+  EXPECT_EQ(subject.policy->Bytes(), 8u);
+  subject.policy->OnPull(1, *subject.weights);
+  EXPECT_EQ(subject.policy->Bytes(), 16u);
+}
+
 TEST(SlicePolicyTest, RefusesAPolicyWithoutAKind) {
   EXPECT_EQ(MakeSlicePolicy({}, 1).status().message(), "policy: got nothing, want sync, async, bounded or local_sgd");
 }

@@ -93,6 +93,8 @@ class SyncPolicy : public SlicePolicy {
     return missing;
   }
 
+  uint64_t Bytes() const override { return sum_.bytes() + held_elements_ * sizeof(float); }
+
   PolicyState Save() const override {
     PolicyState state;
     internal::v1::PolicyState& fields = state.fields;
@@ -125,7 +127,7 @@ class SyncPolicy : public SlicePolicy {
                                                        held.values.size(), " elements, want ", want,
                                                        " and a worker below ", workers));
       }
-      held_[held.worker] = {held.examples, std::move(held.values)};
+      Hold(held.worker, {held.examples, std::move(held.values)});
     }
     gathering_ = fields.gathering();
     std::copy(fields.arrived().begin(), fields.arrived().end(), arrived_.begin());
@@ -151,12 +153,18 @@ class SyncPolicy : public SlicePolicy {
       sum_.Add(push.examples, gradient);
       folded_ = push.worker + 1;
     } else {
-      held_.emplace(push.worker, sum_.Keep(push.examples, gradient));
+      Hold(push.worker, sum_.Keep(push.examples, gradient));
     }
     while (!held_.empty() && held_.begin()->first == folded_) FoldFirstHeld();
   }
 
+  void Hold(uint32_t worker, WeightedSum::Kept kept) {
+    held_elements_ += kept.values.size();
+    held_.emplace(worker, std::move(kept));
+  }
+
   void FoldFirstHeld() {
+    held_elements_ -= held_.begin()->second.values.size();
     sum_.Add(std::move(held_.begin()->second));
     folded_ = held_.begin()->first + 1;
     held_.erase(held_.begin());
@@ -192,6 +200,7 @@ class SyncPolicy : public SlicePolicy {
   // If the order matters, all ranks below this one are in the sum.
   uint32_t folded_ = 0;
   std::map<uint32_t, WeightedSum::Kept> held_;
+  uint64_t held_elements_ = 0;
   WeightedSum sum_;
 };
 

@@ -51,7 +51,9 @@ void WeightedSum::Add(Kept kept) {
   } else {
     Add(kept.examples, Gradient(kept.values.values()));
   }
-  if (kept.values.size() > 0 && kept.values.unique()) spare_.push_back(std::move(kept.values));
+  if (kept.values.size() == 0 || !kept.values.unique()) return;
+  spare_elements_ += kept.values.size();
+  spare_.push_back(std::move(kept.values));
 }
 
 WeightedSum::Kept WeightedSum::Keep(uint32_t examples, const Gradient& gradient) {
@@ -60,6 +62,7 @@ WeightedSum::Kept WeightedSum::Keep(uint32_t examples, const Gradient& gradient)
   if (!spare_.empty()) {
     kept.values = std::move(spare_.back());
     spare_.pop_back();
+    spare_elements_ -= kept.values.size();
   }
   Copy(gradient, kept.values);
   return kept;

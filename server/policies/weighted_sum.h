@@ -34,6 +34,9 @@ class WeightedSum {
 
   void Clear();
 
+  // Memory of the sum and of buffers for reuse; without that of Kept gradients, which their owner has.
+  uint64_t bytes() const { return sizeof(float) * (sum_.size() + spare_elements_); }
+
   // Saves the current sum, shared, and the fields addends and sum_examples.
   void Save(PolicyState& to) const;
   // Restores a saved sum for a slice of that many elements. INVALID_ARGUMENT for a sum of another size.
@@ -46,6 +49,7 @@ class WeightedSum {
   uint64_t examples_ = 0;
   // Unshared buffers of Kept gradients that were added, for reuse.
   std::vector<ValueBuffer> spare_;
+  uint64_t spare_elements_ = 0;
 };
 
 }  // namespace ballast

@@ -78,6 +78,7 @@ class StandbyJournal : public ShardJournal {
   void AwaitSynced(uint64_t position, std::function<void(absl::Status)> done) override {
     AwaitDurable(position, std::move(done));
   }
+  std::optional<LogStatus> log() const override { return std::nullopt; }
 
  private:
   using Waits = std::vector<std::function<void(absl::Status)>>;

@@ -14,6 +14,7 @@
 #include "ballast/v1/parameter_service.pb.h"
 #include "common/status/error_reason.h"
 #include "common/wire/payload_message.h"
+#include "server/rpc/call_phases.h"
 #include "server/rpc/cancellable_wait.h"
 #include "server/rpc/data_plane.h"
 #include "server/rpc/values_response.h"
@@ -28,10 +29,12 @@ class DataPlane::Call : public grpc::ServerGenericBidiReactor, public std::enabl
  public:
   using Handler = void (Call::*)();
 
-  static Call* Begin(Handler handler, DataPlane* plane, grpc::GenericCallbackServerContext* context);
+  // Null `phases`: the call's time is not measured.
+  static Call* Begin(Handler handler, CallPhases* phases, DataPlane* plane,
+                     grpc::GenericCallbackServerContext* context);
 
-  Call(Handler handler, DataPlane* plane, grpc::GenericCallbackServerContext* context)
-      : handler_(handler), plane_(plane), context_(context) {}
+  Call(Handler handler, CallPhases* phases, DataPlane* plane, grpc::GenericCallbackServerContext* context)
+      : handler_(handler), plane_(plane), context_(context), timer_(phases, Clock::Real()) {}
 
   void Push();
   void Pull();
@@ -45,6 +48,7 @@ class DataPlane::Call : public grpc::ServerGenericBidiReactor, public std::enabl
   void OnCancel() override { wait_.Cancel(); }
   // gRPC has sent the response. A callback may keep the call for a moment longer, but not what the budget covers.
   void OnDone() override {
+    timer_.End();
     response_.Clear();
     reserved_.Release();
     values_reserved_.reset();
@@ -116,6 +120,8 @@ class DataPlane::Call : public grpc::ServerGenericBidiReactor, public std::enabl
   const Handler handler_;
   DataPlane* const plane_;
   grpc::GenericCallbackServerContext* const context_;
+  // Changed before each step that may end the call in another thread.
+  CallTimer timer_;
   grpc::ByteBuffer request_;
   grpc::ByteBuffer response_;
   // The budget of the request, then of the small response to a push.

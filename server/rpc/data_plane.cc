@@ -2,6 +2,7 @@
 #include "server/rpc/data_plane.h"
 
 #include <bit>
+#include <iterator>
 #include <memory>
 #include <utility>
 
@@ -20,9 +21,9 @@ constexpr size_t kMinSharedBytes = 1024;
 
 }  // namespace
 
-DataPlane::Call* DataPlane::Call::Begin(Handler handler, DataPlane* plane,
+DataPlane::Call* DataPlane::Call::Begin(Handler handler, CallPhases* phases, DataPlane* plane,
                                         grpc::GenericCallbackServerContext* context) {
-  const auto call = std::make_shared<Call>(handler, plane, context);
+  const auto call = std::make_shared<Call>(handler, phases, plane, context);
   call->for_grpc_ = call;
   if (absl::Status status = call->Admit(); !status.ok()) {
     call->End(status);
@@ -36,6 +37,7 @@ void DataPlane::Call::OnReadDone(bool ok) {
   if (!ok) {
     return End(WithReason(v1::ERROR_REASON_MALFORMED_MESSAGE, absl::InvalidArgumentError("got no message")));
   }
+  timer_.Enter(CallPhase::kQueue);
   absl::Status taken = plane_->executor_->Submit([call = shared_from_this()] { call->Handle(); });
   if (!taken.ok()) End(OnShard(taken));
 }
@@ -70,6 +72,7 @@ absl::Status DataPlane::Call::Borrow(const v1::SharedSlot& reference) {
 }
 
 void DataPlane::Call::EndWith(grpc::ByteBuffer response) {
+  timer_.Enter(CallPhase::kSend);
   if (slot_.has_value() && response.Length() >= kMinSharedBytes) {
     const std::optional<MessageSpot> spot = CopyMessage(response, slot_->memory());
     if (spot.has_value()) {
@@ -102,6 +105,7 @@ std::function<void(absl::Status)> DataPlane::Call::Ending(grpc::ByteBuffer respo
 }
 
 void DataPlane::Call::Handle() {
+  timer_.Enter(CallPhase::kApply);
   if (const std::optional<v1::SharedSlot> reference = FindReference(request_); reference.has_value()) {
     if (absl::Status status = Borrow(*reference); !status.ok()) return End(OnShard(status));
   }
@@ -109,15 +113,17 @@ void DataPlane::Call::Handle() {
 }
 
 grpc::ServerGenericBidiReactor* DataPlane::CreateReactor(grpc::GenericCallbackServerContext* context) {
+  // Values are set once, so the time of that is not measured: it is behind the methods that have phases.
   static constexpr std::pair<absl::string_view, Call::Handler> kHandlers[] = {
       {"/ballast.v1.ParameterService/Push", &Call::Push},
       {"/ballast.v1.ParameterService/Pull", &Call::Pull},
       {"/ballast.v1.ParameterService/PushPull", &Call::PushPull},
-      {"/ballast.v1.ParameterService/SetValues", &Call::SetValues},
+      {"/ballast.v1.ParameterService/PushRows", &Call::PushRows},
       {"/ballast.v1.ParameterService/PullRows", &Call::PullRows},
-      {"/ballast.v1.ParameterService/PushRows", &Call::PushRows}};
-  for (const auto& [method, handler] : kHandlers) {
-    if (context->method() == method) return Call::Begin(handler, this, context);
+      {"/ballast.v1.ParameterService/SetValues", &Call::SetValues}};
+  for (size_t i = 0; i < std::size(kHandlers); ++i) {
+    if (context->method() != kHandlers[i].first) continue;
+    return Call::Begin(kHandlers[i].second, i < phases_.size() ? &phases_[i] : nullptr, this, context);
   }
   return unknown_methods_.CreateReactor(context);
 }
@@ -127,10 +133,20 @@ DataPlane::Traffic DataPlane::traffic() const {
   return {budget_.used() + shard.wait_bytes,
           budget_.limit() + shard.wait_bytes_limit,
           budget_.refused() + shard.refused_waits,
-          push_bytes_,
+          pushed_.encoded(),
           pull_bytes_,
+          buffers_.free_bytes(),
           regions_.size(),
           shared_calls_};
+}
+
+void DataPlane::Describe(v1::GetStatusResponse& status) const {
+  for (const CallPhases& method : phases_) {
+    v1::GetStatusResponse::CallPhases phases = method.ToProto();
+    if (phases.queue().count() > 0) *status.add_call_phases() = std::move(phases);
+  }
+  pushed_.Describe("push", status);
+  pulled_.Describe("pull", status);
 }
 
 }  // namespace ballast

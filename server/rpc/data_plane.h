@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 
@@ -10,6 +11,8 @@
 #include "grpcpp/generic/async_generic_service.h"
 #include "server/memory/buffer_pool.h"
 #include "server/memory/byte_budget.h"
+#include "server/memory/payload_counts.h"
+#include "server/rpc/call_phases.h"
 #include "server/rpc/port/access_guard.h"
 #include "server/rpc/region_registry.h"
 #include "server/rpc/serving_gate.h"
@@ -31,6 +34,8 @@ class DataPlane : public grpc::CallbackGenericService {
     uint64_t refused = 0;
     // Bytes of push payloads, and of responses to pulls.
     uint64_t push_bytes = 0, pull_bytes = 0;
+    // Bytes of buffers that are kept for reuse and free now.
+    uint64_t free_buffer_bytes = 0;
     // Clients with which memory is shared, and calls whose message was in it.
     uint64_t shared_regions = 0, shared_calls = 0;
   };
@@ -61,6 +66,9 @@ class DataPlane : public grpc::CallbackGenericService {
 
   Traffic traffic() const;
 
+  // Fills in the time by phase of each method that was called, and the payloads by codec.
+  void Describe(v1::GetStatusResponse& status) const;
+
  private:
   class Call;
 
@@ -78,7 +86,11 @@ class DataPlane : public grpc::CallbackGenericService {
   // Copies of requests from shared memory.
   BufferPool buffers_{SharedRegion::kSlotBytes, kBuffersKept};
   UnknownMethods unknown_methods_;
-  std::atomic<uint64_t> push_bytes_{0}, pull_bytes_{0}, shared_calls_{0};
+  // By the order of the methods in data_plane.cc.
+  std::array<CallPhases, 5> phases_ = {CallPhases("push"), CallPhases("pull"), CallPhases("push_pull"),
+                                       CallPhases("push_rows"), CallPhases("pull_rows")};
+  PayloadCounts pushed_, pulled_;
+  std::atomic<uint64_t> pull_bytes_{0}, shared_calls_{0};
 };
 
 }  // namespace ballast

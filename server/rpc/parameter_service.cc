@@ -185,6 +185,35 @@ grpc::ServerUnaryReactor* ParameterServiceAdapter::GetStatus(grpc::CallbackServe
   return Answer(context, absl::OkStatus());
 }
 
+namespace {
+
+void DescribeMemory(const ShardStatus& status, const DataPlane::Traffic& traffic, v1::GetStatusResponse::Memory& to) {
+  uint64_t tables = 0, buffered = 0;
+  for (const ShardStatus::Table& table : status.tables) {
+    tables += table.bytes;
+    buffered += table.buffered_bytes;
+  }
+  to.set_weights(status.memory.weights);
+  to.set_slots(status.state_bytes - tables - status.memory.weights);
+  to.set_policy(status.memory.policies + buffered);
+  to.set_tables(tables);
+  to.set_free_buffers(traffic.free_buffer_bytes);
+  to.set_waits(status.wait_bytes);
+  to.set_state_limit(status.state_bytes_limit);
+  to.set_waits_limit(status.wait_bytes_limit);
+}
+
+void DescribeLog(const LogStatus& log, v1::GetStatusResponse::Log& to) {
+  to.set_bytes(log.bytes);
+  to.set_unsynced_bytes(log.unsynced_bytes);
+  *to.mutable_sync_microseconds() = log.sync_microseconds;
+  if (log.snapshot == absl::InfinitePast()) return;
+  to.set_snapshot_unix_seconds(absl::ToDoubleSeconds(log.snapshot - absl::UnixEpoch()));
+  to.set_snapshot_seconds(absl::ToDoubleSeconds(log.snapshot_took));
+}
+
+}  // namespace
+
 v1::GetStatusResponse ParameterServiceAdapter::Describe() const {
   v1::GetStatusResponse response;
   const ShardStatus status = shard_->status();
@@ -220,6 +249,13 @@ v1::GetStatusResponse ParameterServiceAdapter::Describe() const {
   response.set_refused(traffic.refused);
   response.set_shared_regions(traffic.shared_regions);
   response.set_shared_calls(traffic.shared_calls);
+  data_plane_->Describe(response);
+  DescribeMemory(status, traffic, *response.mutable_memory());
+  if (status.log.has_value()) DescribeLog(*status.log, *response.mutable_log());
+  response.set_old_incarnation(status.old_incarnation);
+  response.set_apply_seconds(absl::ToDoubleSeconds(status.applying));
+  response.set_lock_wait_seconds(absl::ToDoubleSeconds(status.waited_for_locks));
+  response.set_applied_bytes(status.applied_bytes);
   for (size_t rank = 0; rank < status.workers_pushes.size(); ++rank) {
     v1::GetStatusResponse::WorkerPushes* to = response.add_worker_pushes();
     to->set_worker(rank);

@@ -112,11 +112,10 @@ void DataPlane::Call::PushRows() {
   // Decoded gradients take up to twice their payload; the request's reservation covers the message alone.
   absl::StatusOr<ByteBudget::Reservation> decoded = Budget().Reserve(kMaxMessageBytes + payload);
   if (!decoded.ok()) return End(decoded.status());
-  const absl::StatusOr<PushOutcome> outcome =
-      plane_->shard_->PushRows(header.job(), DecodeTicket(header), message->envelope.messages_of_step(), views);
+  const absl::StatusOr<PushOutcome> outcome = plane_->shard_->PushRows(
+      header.job(), DecodeTicket(header), message->envelope.messages_of_step(), views, &plane_->pushed_);
   decoded->Release();
   if (!outcome.ok()) return End(outcome.status());
-  plane_->push_bytes_ += payload;
   DropRequest(ByteBudget::kCallBytes);
   v1::PushRowsResponse answer;
   v1::RowsOutcome& to = *answer.mutable_outcome();
@@ -129,6 +128,7 @@ void DataPlane::Call::PushRows() {
   to.set_evicted(outcome->evicted);
   to.set_max_staleness(outcome->max_staleness);
   to.set_duplicate(outcome->duplicate);
+  timer_.Enter(CallPhase::kWait);
   plane_->shard_->AwaitDurable(*outcome, Ending(EncodeMessage(answer)));
 }
 
@@ -162,16 +162,19 @@ void DataPlane::Call::PullRows() {
     if (!status.ok()) return call->End(status);
     call->AnswerWithRows(request, queries.orders, queries.bytes, *codec);
   };
+  timer_.Enter(CallPhase::kWait);
   // The callback may end the call before AwaitRows returns, but not delete it.
   wait_.Began(plane_->shard_->AwaitRows(job, pull, tables, bytes, *wait, !as_worker_.ok(), std::move(answer)));
 }
 
 void DataPlane::Call::AnswerWithRows(const v1::PullRowsRequest& request, absl::Span<const MessageRows> orders,
                                      uint64_t bytes, const Codec& codec) {
+  timer_.Enter(CallPhase::kSend);
   absl::StatusOr<ByteBudget::Reservation> reserved = Budget().Reserve(std::max(2 * bytes, ByteBudget::kCallBytes));
   if (!reserved.ok()) return End(reserved.status());
   values_reserved_ = std::make_shared<ByteBudget::Reservation>(*std::move(reserved));
   PayloadMessageWriter writer((v1::PullRowsResponse()));
+  MessagePayloads payload;
   for (int i = 0; i < request.queries_size(); ++i) {
     const v1::RowQuery& query = request.queries(i);
     absl::StatusOr<PulledRows> rows =
@@ -184,11 +187,15 @@ void DataPlane::Call::AnswerWithRows(const v1::PullRowsRequest& request, absl::S
     values.set_present(std::move(rows->present));
     if (query.with_versions()) values.set_versions(BytesOfVector(rows->versions));
     if (rows->clock.has_value()) values.set_clock(*rows->clock);
-    writer.Add(v1::PullRowsResponse::kValuesFieldNumber, values,
-               EncodeRows(codec, std::move(rows->values), values_reserved_));
+    const size_t elements = rows->values.size();
+    grpc::Slice encoded = EncodeRows(codec, std::move(rows->values), values_reserved_);
+    payload.Add(codec.encoding(), encoded.size(), elements);
+    writer.Add(v1::PullRowsResponse::kValuesFieldNumber, values, std::move(encoded));
   }
   grpc::ByteBuffer response = writer.Finish();
   plane_->pull_bytes_ += response.Length();
+  plane_->pulled_.Add(payload);
+  timer_.Enter(CallPhase::kWait);
   // The worker may push a gradient of these values, so a recovered shard must not be older than they are.
   plane_->shard_->AwaitDurable(Ending(std::move(response)));
 }

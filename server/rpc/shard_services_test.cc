@@ -3,9 +3,13 @@
 
 #include <functional>
 #include <memory>
+#include <string>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "common/concurrency/clock.h"
 #include "grpcpp/grpcpp.h"
 #include "gtest/gtest.h"
@@ -53,6 +57,61 @@ TEST_F(ShardServicesTest, ServesOnlyTheStatusAtTheControlPort) {
   });
   EXPECT_EQ(status, grpc::StatusCode::OK);
   EXPECT_EQ(pause, grpc::StatusCode::UNIMPLEMENTED);
+}
+
+TEST_F(ShardServicesTest, DescribesCallsByPhaseAndPayloadsByCodec) {
+  JobConfig job{"job", {}, 1, {}};
+  job.policy.mutable_async();
+  std::vector<OwnedTensor> tensors(1);
+  tensors[0].spec.set_id(1);
+  tensors[0].spec.set_name("w");
+  tensors[0].spec.add_shape(3);
+  tensors[0].spec.mutable_optimizer()->mutable_momentum()->set_learning_rate(1);
+  const auto declared = shard_.Declare(job, tensors);
+  ASSERT_TRUE(declared.ok()) << declared.status();
+  int port = 0;
+  grpc::ServerBuilder builder;
+  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+  services_.AddTo(builder);
+  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  const auto stub = v1::ParameterService::NewStub(
+      grpc::CreateChannel(absl::StrCat("127.0.0.1:", port), grpc::InsecureChannelCredentials()));
+  v1::PushPullRequest request;
+  request.mutable_header()->set_job("job");
+  request.mutable_header()->set_incarnation(1);
+  request.mutable_header()->set_sequence(1);
+  request.mutable_header()->set_examples(1);
+  request.set_encoding(v1::ENCODING_FP32);
+  v1::SliceGradient* gradient = request.add_gradients();
+  gradient->set_tensor_id(1);
+  gradient->set_encoding(v1::ENCODING_FP16);
+  gradient->set_payload(std::string(6, '\0'));
+  v1::PushPullResponse response;
+  grpc::ClientContext context;
+  const grpc::Status status = stub->PushPull(&context, request, &response);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  // A call ends shortly after its client has the response.
+  const absl::Time give_up = absl::Now() + absl::Seconds(20);
+  while (services_.Describe().call_phases_size() == 0 && absl::Now() < give_up) std::this_thread::yield();
+  const v1::GetStatusResponse described = services_.Describe();
+  ASSERT_EQ(described.call_phases_size(), 1) << "methods that nobody called are left out";
+  const v1::GetStatusResponse::CallPhases& phases = described.call_phases(0);
+  EXPECT_EQ(phases.method(), "push_pull");
+  for (const v1::Histogram* phase : {&phases.queue(), &phases.apply(), &phases.wait(), &phases.send()}) {
+    EXPECT_EQ(phase->count(), 1u);
+  }
+  EXPECT_GT(phases.queue().sum() + phases.apply().sum() + phases.wait().sum() + phases.send().sum(), 0);
+  ASSERT_EQ(described.payloads_size(), 2);
+  EXPECT_EQ(described.payloads(0).ShortDebugString(),
+            "direction: \"push\" codec: \"fp16\" encoded_bytes: 6 plain_bytes: 12");
+  EXPECT_EQ(described.payloads(1).ShortDebugString(),
+            "direction: \"pull\" codec: \"fp32\" encoded_bytes: 12 plain_bytes: 12");
+  EXPECT_EQ(described.memory().weights(), 12u);
+  EXPECT_EQ(described.memory().slots(), 12u);
+  EXPECT_EQ(described.memory().state_limit(), 1u << 20);
+  EXPECT_EQ(described.applied_bytes(), 12u);
+  EXPECT_FALSE(described.has_log());
+  server->Shutdown();
 }
 
 TEST_F(ShardServicesTest, RunsQueuedWorkBeforeItStops) {

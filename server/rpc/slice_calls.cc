@@ -54,10 +54,10 @@ absl::StatusOr<DataPlane::Call::Taken<Envelope>> DataPlane::Call::TakePush(Check
     // Check before the push, because afterwards the pull must not be refused.
     if (absl::Status status = plane_->shard_->CheckPull(taken.keys); !status.ok()) return status;
   }
-  const absl::StatusOr<PushOutcome> outcome = plane_->shard_->Push(header.job(), DecodeTicket(header), gradients);
+  const absl::StatusOr<PushOutcome> outcome =
+      plane_->shard_->Push(header.job(), DecodeTicket(header), gradients, &plane_->pushed_);
   if (!outcome.ok()) return outcome.status();
   taken.outcome = *outcome;
-  for (const GradientView& gradient : gradients) plane_->push_bytes_ += PayloadBytes(gradient.payload);
   taken.envelope = std::move(message->envelope);
   // The envelope may wait long, and no budget covers unknown fields.
   taken.envelope.DiscardUnknownFields();
@@ -70,6 +70,7 @@ void DataPlane::Call::Push() {
   DropRequest(ByteBudget::kCallBytes);
   v1::PushResponse answer;
   Encode(taken->outcome, answer.mutable_outcome());
+  timer_.Enter(CallPhase::kWait);
   plane_->shard_->AwaitDurable(taken->outcome, Ending(EncodeMessage(answer)));
 }
 
@@ -109,6 +110,7 @@ void DataPlane::Call::PushPull() {
   // A call that waits for other workers must hold no budget.
   DropRequest();
   const PushOutcome outcome = taken->outcome;
+  timer_.Enter(CallPhase::kWait);
   plane_->shard_->AwaitDurable(
       outcome, [call = shared_from_this(), taken = *std::move(taken)](const absl::Status& status) mutable {
         if (!status.ok()) return call->End(call->OnShard(status));
@@ -133,9 +135,9 @@ void DataPlane::Call::SetValues() {
   for (const auto& [value, payload] : message->items) {
     views.push_back({{value.tensor_id(), value.slice_index()}, value.encoding(), payload});
   }
-  const absl::StatusOr<SetOutcome> outcome = plane_->shard_->SetValues(message->envelope.job(), views);
+  const absl::StatusOr<SetOutcome> outcome =
+      plane_->shard_->SetValues(message->envelope.job(), views, &plane_->pushed_);
   if (!outcome.ok()) return End(outcome.status());
-  for (const ValueView& view : views) plane_->push_bytes_ += PayloadBytes(view.payload);
   DropRequest(ByteBudget::kCallBytes);
   v1::SetValuesResponse answer;
   answer.set_set(outcome->set);
@@ -159,15 +161,19 @@ void DataPlane::Call::AnswerWithValues(const std::string& job, const PullQuery& 
   const auto call = shared_from_this();
   auto answer = [call, keys, worker = pull.worker, codec = *codec, envelope](const absl::Status& status) {
     if (!status.ok()) return call->End(status);
+    call->timer_.Enter(CallPhase::kSend);
     DataPlane& plane = *call->plane_;
     absl::StatusOr<ValuesResponse> response =
         EncodeValues(*plane.shard_, keys, worker, *codec, call->Budget(), envelope, Response::kValuesFieldNumber);
     if (!response.ok()) return call->End(response.status());
     plane.pull_bytes_ += response->bytes.Length();
+    plane.pulled_.Add(response->payload);
     call->values_reserved_ = std::move(response->reservation);
+    call->timer_.Enter(CallPhase::kWait);
     // The worker may push a gradient of these values, so a recovered shard must not be older than they are.
     plane.shard_->AwaitDurable(call->Ending(std::move(response->bytes)));
   };
+  timer_.Enter(CallPhase::kWait);
   // The callback may end the call before AwaitPull returns, but not delete it.
   wait_.Began(plane_->shard_->AwaitPull(job, pull, keys, *wait, !as_worker_.ok(), std::move(answer)));
 }

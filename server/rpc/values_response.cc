@@ -60,15 +60,19 @@ absl::StatusOr<ValuesResponse> EncodeValues(ParameterShard& shard, absl::Span<co
   if (!reserved.ok()) return reserved.status();
   auto reservation = std::make_shared<ByteBudget::Reservation>(*std::move(reserved));
   PayloadMessageWriter writer(envelope);
+  MessagePayloads payload;
   for (size_t i = 0; i < keys.size(); ++i) {
     v1::SliceValue value;
     value.set_tensor_id(keys[i].tensor_id);
     value.set_slice_index(keys[i].slice_index);
     value.set_version(pulled[i].version);
     value.set_encoding(codec.encoding());
-    writer.Add(field, value, EncodeValue(codec, keys[i], std::move(pulled[i]), reservation));
+    const size_t elements = pulled[i].values.size();
+    grpc::Slice encoded = EncodeValue(codec, keys[i], std::move(pulled[i]), reservation);
+    payload.Add(codec.encoding(), encoded.size(), elements);
+    writer.Add(field, value, std::move(encoded));
   }
-  return ValuesResponse{writer.Finish(), std::move(reservation)};
+  return ValuesResponse{writer.Finish(), payload, std::move(reservation)};
 }
 
 }  // namespace ballast

@@ -13,6 +13,7 @@
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/slice.h"
 #include "server/memory/byte_budget.h"
+#include "server/memory/payload_counts.h"
 #include "server/shard/parameter_shard.h"
 
 namespace ballast {
@@ -39,6 +40,7 @@ absl::StatusOr<const Codec*> ValueCodec(v1::Encoding encoding);
 // which covers the values of the whole response.
 struct ValuesResponse {
   grpc::ByteBuffer bytes;
+  MessagePayloads payload;
   SharedReservation reservation;
 };
 

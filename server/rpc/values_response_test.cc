@@ -57,6 +57,12 @@ TEST_F(ValuesResponseTest, EncodesTheValuesOfEachSliceInItsEncoding) {
     EXPECT_EQ(message->items[0].item.tensor_id(), 2u);
     EXPECT_EQ(message->items[0].item.encoding(), c.encoding);
     EXPECT_EQ(PayloadBytes(message->items[0].payload), 2000 * c.element_bytes);
+    PayloadCounts counts;
+    counts.Add(response->payload);
+    v1::GetStatusResponse counted;
+    counts.Describe("pull", counted);
+    EXPECT_EQ(counted.payloads(0).encoded_bytes(), 2004 * c.element_bytes);
+    EXPECT_EQ(counted.payloads(0).plain_bytes(), 2004 * sizeof(float));
     EXPECT_EQ(message->items[1].item.tensor_id(), 1u);
     EXPECT_EQ(PayloadBytes(message->items[1].payload), 4 * c.element_bytes);
   }

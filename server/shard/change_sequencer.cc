@@ -64,7 +64,10 @@ absl::StatusOr<PushOutcome> ChangeSequencer::Push(const ChangeSource& source, ui
     if (begun.ok()) source.window->Abandon(source.incarnation, sequence);
     return Annotate(position.status(), absl::StrCat("shard ", shard_, ": log"));
   }
-  if (!begun.ok()) return AddWorker(begun.status(), source);
+  if (!begun.ok()) {
+    if (ReasonOf(begun.status()) == v1::ERROR_REASON_STALE_INCARNATION) ++old_incarnation_;
+    return AddWorker(begun.status(), source);
+  }
   if (begun->start == PushWindow::Start::kDuplicate) {
     begun->outcome.duplicate = true;
     return begun->outcome;

@@ -81,6 +81,9 @@ class ChangeSequencer {
   ShardJournal* journal() const { return journal_.load(); }
   void set_journal(ShardJournal* journal) ABSL_EXCLUSIVE_LOCKS_REQUIRED(gate_) { journal_ = journal; }
 
+  // Pushes that were refused because they came from an old incarnation of their worker.
+  uint64_t old_incarnation() const { return old_incarnation_.load(std::memory_order_relaxed); }
+
   // Position of the newest record; 0 if there is none.
   uint64_t position() const { return position_.load(std::memory_order_acquire); }
 
@@ -103,6 +106,7 @@ class ChangeSequencer {
   // Written at rest.
   std::atomic<ShardJournal*> journal_{nullptr};
   std::atomic<uint64_t> position_{0};
+  std::atomic<uint64_t> old_incarnation_{0};
 };
 
 }  // namespace ballast

@@ -34,6 +34,7 @@ class FakeJournal : public ShardJournal {
     awaited.emplace_back("synced", position);
     done(status);
   }
+  std::optional<LogStatus> log() const override { return std::nullopt; }
 
   absl::Status status;
   std::vector<std::string> records;

@@ -150,6 +150,11 @@ std::string DeclaredJob::name() const {
   return config_.name;
 }
 
+JobConfig DeclaredJob::config() const {
+  absl::ReaderMutexLock lock(&mutex_);
+  return config_;
+}
+
 absl::StatusOr<ChangeSource> DeclaredJob::FindSource(absl::string_view job, uint32_t worker,
                                                      uint64_t incarnation) const {
   absl::ReaderMutexLock lock(&mutex_);
@@ -317,7 +322,8 @@ absl::StatusOr<std::vector<SeenSlice>> DeclaredJob::CheckSteps(const PushTicket&
 
 DeclaredJob::Summary DeclaredJob::summary() const {
   absl::ReaderMutexLock lock(&mutex_);
-  Summary summary{config_, catalog_.tensor_count(), catalog_.slice_count(), catalog_.bytes(), {}, !closed_.ok()};
+  Summary summary{
+      config_, catalog_.tensor_count(), catalog_.slice_count(), catalog_.bytes(), catalog_.memory(), {}, !closed_.ok()};
   for (const auto& window : windows_) summary.workers_pushes.push_back(window->count());
   return summary;
 }

@@ -94,9 +94,11 @@ class DeclaredJob {
 
   // Empty until a job is declared.
   std::string name() const;
+  JobConfig config() const;
   struct Summary {
     JobConfig job;
     uint64_t tensors = 0, slices = 0, state_bytes = 0;
+    TensorCatalog::Memory memory = {};
     // By rank: accepted pushes and the worker's newest sequence number.
     std::vector<PushWindow::Count> workers_pushes;
     bool draining = false;

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
+#include "common/codecs/payload_reader.h"
 #include "common/flight/flight_dump.h"
 #include "common/status/error_reason.h"
 #include "common/tables/table_spec.h"
@@ -30,6 +31,14 @@ std::vector<ShardState::SliceEntry> ShareAll(absl::Span<const std::pair<SliceKey
   return captured;
 }
 
+MessagePayloads PayloadsOf(absl::Span<const GradientView> views, absl::Span<const Gradient> gradients) {
+  MessagePayloads payloads;
+  for (size_t i = 0; i < views.size(); ++i) {
+    payloads.Add(views[i].encoding, PayloadBytes(views[i].payload), gradients[i].size());
+  }
+  return payloads;
+}
+
 // True if at most half of the tables' bytes have changed since their capture for that checkpoint. False if it was not
 // their last one.
 bool FewChangedSince(uint64_t checkpoint, absl::Span<Table* const> tables) {
@@ -44,6 +53,14 @@ bool FewChangedSince(uint64_t checkpoint, absl::Span<Table* const> tables) {
 }
 
 }  // namespace
+
+void ParameterShard::Counts::AddWork(absl::Duration took, absl::Duration waited, uint64_t bytes) {
+  // The machine's clock may have been set back.
+  const absl::Duration applying = std::max(took - waited, absl::ZeroDuration());
+  apply_nanoseconds.fetch_add(absl::ToInt64Nanoseconds(applying), std::memory_order_relaxed);
+  lock_wait_nanoseconds.fetch_add(absl::ToInt64Nanoseconds(waited), std::memory_order_relaxed);
+  applied_bytes.fetch_add(bytes, std::memory_order_relaxed);
+}
 
 ParameterShard::ParameterShard(Options options, const Clock* clock)
     : options_(std::move(options)),
@@ -119,6 +136,9 @@ PushOutcome ParameterShard::Apply(const PushTicket& push, absl::Span<const Gradi
                                   const CheckedPush& checked, const ChangeSequencer::Places& places,
                                   ChangeSequencer::Released& released) {
   ++counts_.pushes;
+  const absl::Time began = clock_->Now();
+  absl::Duration waited;
+  uint64_t bytes = 0;
   PushOutcome outcome;
   for (size_t i = 0; i < gradients.size(); ++i) {
     const Slice::Applied applied =
@@ -126,6 +146,7 @@ PushOutcome ParameterShard::Apply(const PushTicket& push, absl::Span<const Gradi
     switch (applied.disposition) {
       case PushDisposition::kApplied:
         ++outcome.applied;
+        bytes += checked.slices[i]->range().elements() * sizeof(float);
         counts_.staleness.Add(applied.staleness);
         break;
       case PushDisposition::kBuffered:
@@ -137,14 +158,16 @@ PushOutcome ParameterShard::Apply(const PushTicket& push, absl::Span<const Gradi
     }
     outcome.max_staleness = std::max(outcome.max_staleness, applied.staleness);
     outcome.learning_rate = applied.learning_rate;
+    waited += applied.waited;
     Append(applied.released, released);
   }
+  counts_.AddWork(clock_->Now() - began, waited, bytes);
   counts_.dropped += outcome.dropped;
   return outcome;
 }
 
 absl::StatusOr<PushOutcome> ParameterShard::Push(absl::string_view job, const PushTicket& push,
-                                                 absl::Span<const GradientView> gradients) {
+                                                 absl::Span<const GradientView> gradients, PayloadCounts* received) {
   const SliceKey first = gradients.empty() ? SliceKey{FlightEvent::kNone, 0} : gradients[0].key;
   FlightScope flight({.activity = FlightActivity::kPush,
                       .peer = push.worker,
@@ -168,6 +191,7 @@ absl::StatusOr<PushOutcome> ParameterShard::Push(absl::string_view job, const Pu
       [&](size_t i) { return checked->slices[i]->ReserveOrder(); },
       [&](const auto& places, auto& released) { return Apply(push, gradients, *checked, places, released); });
   flight.End(outcome.status());
+  if (outcome.ok() && received != nullptr) received->Add(PayloadsOf(gradients, checked->gradients));
   if (outcome.ok() && outcome->duplicate) {
     ++counts_.pushes;
     ++counts_.duplicates;
@@ -176,7 +200,8 @@ absl::StatusOr<PushOutcome> ParameterShard::Push(absl::string_view job, const Pu
 }
 
 absl::StatusOr<PushOutcome> ParameterShard::PushRows(absl::string_view job, PushTicket push, uint32_t messages_of_step,
-                                                     absl::Span<const RowGradientsView> gradients) {
+                                                     absl::Span<const RowGradientsView> gradients,
+                                                     PayloadCounts* received) {
   FlightScope flight(
       {.activity = FlightActivity::kPushRows, .peer = push.worker, .step = push.step, .amount = gradients.size()});
   const absl::StatusOr<bool> accept_non_finite = job_.CheckTicket(job, push);
@@ -196,6 +221,11 @@ absl::StatusOr<PushOutcome> ParameterShard::PushRows(absl::string_view job, Push
     if (!caught_up.ok()) return caught_up.status();
   }
   std::vector<CheckedRows::Part>& parts = checked->parts;
+  MessagePayloads payloads;
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    const uint64_t rows = gradients[i].ids.size() / sizeof(uint64_t);
+    payloads.Add(gradients[i].encoding, PayloadBytes(gradients[i].payload), rows * parts[i].table->spec().dim());
+  }
   const auto take_turn = [&](CheckedRows::Part& part, bool ordered) {
     part.turn =
         part.table->TakeTurn(TableMessageOf(push, messages_of_step), part.gradients, std::move(part.waiting), ordered);
@@ -212,6 +242,8 @@ absl::StatusOr<PushOutcome> ParameterShard::PushRows(absl::string_view job, Push
       },
       [&](const auto& places, auto& released) {
         ++counts_.pushes;
+        const absl::Time began = clock_->Now();
+        uint64_t bytes = 0;
         PushOutcome sum;
         // The last table of the message, whose rate is reported.
         const size_t last = gradients.empty() ? 0 : gradients.size() - 1;
@@ -224,6 +256,7 @@ absl::StatusOr<PushOutcome> ParameterShard::PushRows(absl::string_view job, Push
           if (parts[i].turn.kept) sum.buffered += rows;
           if (parts[i].turn.dropped) sum.dropped += rows;
           sum.applied += pushed.applied;
+          bytes += pushed.applied * parts[i].table->spec().dim() * sizeof(float);
           sum.created += pushed.created;
           sum.orphaned += pushed.orphaned;
           sum.not_admitted += pushed.not_admitted;
@@ -232,9 +265,11 @@ absl::StatusOr<PushOutcome> ParameterShard::PushRows(absl::string_view job, Push
           if (i <= last) sum.learning_rate = parts[i].turn.learning_rate;
         }
         counts_.dropped += sum.dropped;
+        counts_.AddWork(clock_->Now() - began, absl::ZeroDuration(), bytes);
         return sum;
       });
   flight.End(outcome.status());
+  if (outcome.ok() && received != nullptr) received->Add(payloads);
   if (outcome.ok() && outcome->duplicate) {
     ++counts_.pushes;
     ++counts_.duplicates;
@@ -304,11 +339,17 @@ absl::StatusOr<SetOutcome> ParameterShard::TakeValues(absl::Span<const ValueView
   return outcome;
 }
 
-absl::StatusOr<SetOutcome> ParameterShard::SetValues(absl::string_view job, absl::Span<const ValueView> values) {
+absl::StatusOr<SetOutcome> ParameterShard::SetValues(absl::string_view job, absl::Span<const ValueView> values,
+                                                     PayloadCounts* received) {
   absl::StatusOr<std::vector<CheckedValues>> checked = job_.CheckValues(job, values);
   if (!checked.ok()) return checked.status();
+  MessagePayloads payloads;
+  for (size_t i = 0; i < values.size(); ++i) {
+    payloads.Add(values[i].encoding, PayloadBytes(values[i].payload), (*checked)[i].values.size());
+  }
   ChangeSequencer::Released released;
   const absl::StatusOr<SetOutcome> outcome = TakeValues(values, *std::move(checked), released);
+  if (outcome.ok() && received != nullptr) received->Add(payloads);
   if (released.empty()) return outcome;
   // A pull must not return values that a machine failure could lose, because nobody can set them again.
   AwaitSynced([this, released = std::move(released)](const absl::Status& synced) {
@@ -641,6 +682,12 @@ ShardStatus ParameterShard::status() const {
     status.tables.push_back({table->status(), table->spec().id(), table->spec().name()});
     status.state_bytes += status.tables.back().bytes;
   }
+  if (const ShardJournal* const journal = changes_.journal(); journal != nullptr) status.log = journal->log();
+  status.state_bytes_limit = options_.max_state_bytes;
+  status.old_incarnation = changes_.old_incarnation();
+  status.applying = absl::Nanoseconds(counts_.apply_nanoseconds.load());
+  status.waited_for_locks = absl::Nanoseconds(counts_.lock_wait_nanoseconds.load());
+  status.applied_bytes = counts_.applied_bytes;
   status.uptime_seconds = absl::ToDoubleSeconds(clock_->Now() - started_);
   return status;
 }

@@ -23,6 +23,7 @@
 #include "common/flight/flight_recorder.h"
 #include "common/metrics/histogram.h"
 #include "server/memory/byte_budget.h"
+#include "server/memory/payload_counts.h"
 #include "server/shard/caused_waits.h"
 #include "server/shard/change_sequencer.h"
 #include "server/shard/declared_job.h"
@@ -66,6 +67,16 @@ struct ShardStatus : DeclaredJob::Summary {
   std::vector<Table> tables;
   // Snapshots of the log: written, and failed attempts.
   uint64_t snapshots = 0, snapshot_failures = 0;
+  // Not set without a log on disk.
+  std::optional<LogStatus> log;
+  // Limit on weights and optimizer slots.
+  uint64_t state_bytes_limit = 0;
+  // Pushes that were refused because they came from an old incarnation.
+  uint64_t old_incarnation = 0;
+  // Threads' time in applying gradients and in waiting for other changes to the same slice, and bytes of weights that
+  // were changed.
+  absl::Duration applying, waited_for_locks;
+  uint64_t applied_bytes = 0;
 };
 
 // Owns one shard of a job: what the job declared, the order of its changes and its waiting pulls. Invariant: a push is
@@ -111,14 +122,17 @@ class ParameterShard {
 
   // Empty until a job is declared.
   std::string job_name() const { return job_.name(); }
+  JobConfig job_config() const { return job_.config(); }
 
-  // Pushes gradients. INVALID_ARGUMENT, NOT_FOUND and FAILED_PRECONDITION change nothing. A retry is safe.
+  // Pushes gradients. INVALID_ARGUMENT, NOT_FOUND and FAILED_PRECONDITION change nothing. A retry is safe. `received`
+  // counts the gradients of a push that is not refused, and may be null.
   absl::StatusOr<PushOutcome> Push(absl::string_view job, const PushTicket& push,
-                                   absl::Span<const GradientView> gradients);
+                                   absl::Span<const GradientView> gradients, PayloadCounts* received = nullptr);
 
-  // Pushes gradients of rows; see ballast.v1.PushRows. Every error changes nothing. A retry is safe.
+  // Pushes gradients of rows; see ballast.v1.PushRows. Every error changes nothing. A retry is safe. `received`: as
+  // above.
   absl::StatusOr<PushOutcome> PushRows(absl::string_view job, PushTicket push, uint32_t messages_of_step,
-                                       absl::Span<const RowGradientsView> gradients);
+                                       absl::Span<const RowGradientsView> gradients, PayloadCounts* received = nullptr);
 
   // Returns the number of weights of a table's row. NOT_FOUND for a table that is not declared.
   absl::StatusOr<uint32_t> RowElements(absl::string_view job, uint32_t table_id) const;
@@ -136,8 +150,9 @@ class ParameterShard {
   absl::StatusOr<WatchableTable> Watchable(absl::string_view job, uint32_t table_id) const;
 
   // Sets the first values of all given slices or of none; see ballast.v1.SetValues. INVALID_ARGUMENT, NOT_FOUND and
-  // FAILED_PRECONDITION change nothing. A retry is safe.
-  absl::StatusOr<SetOutcome> SetValues(absl::string_view job, absl::Span<const ValueView> values);
+  // FAILED_PRECONDITION change nothing. A retry is safe. `received`: as for Push.
+  absl::StatusOr<SetOutcome> SetValues(absl::string_view job, absl::Span<const ValueView> values,
+                                       PayloadCounts* received = nullptr);
 
   // Calls `done` once the push is as durable as the job requires, possibly at once. UNAVAILABLE if the disk failed.
   void AwaitDurable(const PushOutcome& push, std::function<void(absl::Status)> done) {
@@ -234,7 +249,11 @@ class ParameterShard {
   struct Counts {
     std::atomic<uint64_t> pushes{0}, pulls{0}, duplicates{0}, dropped{0}, lost_updates{0};
     std::atomic<uint64_t> snapshots{0}, snapshot_failures{0};
+    std::atomic<uint64_t> apply_nanoseconds{0}, lock_wait_nanoseconds{0}, applied_bytes{0};
     Histogram staleness, wait_microseconds;
+
+    // Adds the work of a push, in part of which it waited.
+    void AddWork(absl::Duration took, absl::Duration waited, uint64_t bytes);
   };
 
   // Opens the journal that the job's durability needs; null if it needs none.

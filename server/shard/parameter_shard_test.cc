@@ -92,6 +92,32 @@ TEST_F(ParameterShardTest, AppliesARetriedPushOnce) {
   EXPECT_EQ(shard_.status().duplicates, 1);
 }
 
+TEST_F(ParameterShardTest, CountsPushesOfOldIncarnations) {
+  Declare(false, 1);
+  const std::vector<float> values = {1, 1, 1};
+  const absl::string_view payload = Bytes(values);
+  const GradientView view{{1, 0}, 0, v1::ENCODING_FP32, {&payload, 1}};
+  PayloadCounts received;
+  ASSERT_TRUE(shard_.Push("job", {0, /*incarnation=*/2, 1, 0, 1}, {view}, &received).ok());
+  EXPECT_EQ(shard_.Push("job", {0, /*incarnation=*/1, 1, 0, 1}, {view}, &received).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(shard_.status().old_incarnation, 1u);
+  EXPECT_EQ(received.encoded(), 12u) << "without what was refused";
+  ASSERT_TRUE(shard_.Push("job", {0, /*incarnation=*/2, 1, 0, 1}, {view}, &received).ok());
+  EXPECT_EQ(received.encoded(), 24u) << "a repeated push was received again";
+}
+
+TEST_F(ParameterShardTest, CountsTheBytesOfWeightsThatUpdatesChange) {
+  Declare(true, 2);
+  ASSERT_TRUE(Push(0, 1, 0, {1, 1, 1}).ok());
+  EXPECT_EQ(shard_.status().applied_bytes, 0u) << "the step is not complete";
+  EXPECT_EQ(shard_.status().memory.policies, 12u);
+  ASSERT_TRUE(Push(1, 1, 0, {1, 1, 1}).ok());
+  EXPECT_EQ(shard_.status().applied_bytes, 12u);
+  EXPECT_EQ(shard_.status().memory.weights, 12u);
+  EXPECT_EQ(shard_.status().waited_for_locks, absl::ZeroDuration());
+}
+
 TEST_F(ParameterShardTest, SyncPullWaitsForAllWorkersOfTheStepBefore) {
   Declare(true, 2);
   absl::Status ended;

@@ -34,6 +34,7 @@ class CountingJournal : public ShardJournal {
   }
   void AwaitDurable(uint64_t, std::function<void(absl::Status)> done) override { done(absl::OkStatus()); }
   void AwaitSynced(uint64_t, std::function<void(absl::Status)> done) override { done(absl::OkStatus()); }
+  std::optional<LogStatus> log() const override { return std::nullopt; }
 
   uint64_t records = 0;
   absl::Status status;

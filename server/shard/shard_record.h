@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,8 +12,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "ballast/internal/v1/storage.pb.h"
+#include "ballast/v1/parameter_service.pb.h"
 #include "server/shard/push.h"
 #include "server/shard/shard_state.h"
 #include "server/tables/row_gradients.h"
@@ -49,6 +52,17 @@ JobConfig DecodeJobConfig(const internal::v1::LoggedDeclaration& declaration);
 std::vector<OwnedTensor> DecodeTensors(const internal::v1::LoggedDeclaration& declaration);
 std::vector<OwnedTable> DecodeTables(const internal::v1::LoggedDeclaration& declaration);
 
+// A log on disk, for people.
+struct LogStatus {
+  // Bytes after the newest snapshot or the one that is being written, and those that a machine failure could lose now.
+  uint64_t bytes = 0, unsynced_bytes = 0;
+  // Time of each write to the disk until it was safe.
+  v1::Histogram sync_microseconds;
+  // Time of the newest snapshot, InfinitePast if there is none, and how long it took; 0 if an earlier process took it.
+  absl::Time snapshot = absl::InfinitePast();
+  absl::Duration snapshot_took;
+};
+
 // Write-ahead log: the shard appends a record before it applies a change, so that the change survives the process.
 // Thread safety: all methods may be called from any thread.
 class ShardJournal {
@@ -69,6 +83,9 @@ class ShardJournal {
 
   // Like AwaitDurable, but waits until a machine failure cannot lose the record, whatever the job requires.
   virtual void AwaitSynced(uint64_t position, std::function<void(absl::Status)> done) = 0;
+
+  // Not set if the journal is not a log on disk. Does not wait for the disk.
+  virtual std::optional<LogStatus> log() const = 0;
 };
 
 }  // namespace ballast

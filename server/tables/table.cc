@@ -574,11 +574,12 @@ uint64_t Table::Sweep(uint32_t index) {
 }
 
 Table::Status Table::status() const {
-  Status status{rows_.rows(), rows_.memory_bytes(), 0, {}, rows_.waiting(), 0};
+  Status status{rows_.rows(), rows_.memory_bytes(), 0, {}, rows_.waiting(), 0, 0};
   absl::MutexLock lock(&mutex_);
   status.clock = clock_;
   status.evicted = evicted_;
   status.not_admitted = not_admitted_;
+  if (steps_.has_value()) status.buffered_bytes = steps_->bytes();
   return status;
 }
 

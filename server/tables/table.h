@@ -234,6 +234,8 @@ class Table {
     v1::EvictedRows evicted = {};
     uint64_t waiting = 0;
     uint64_t not_admitted = 0;
+    // Memory of gradients that wait for their step.
+    uint64_t buffered_bytes = 0;
   };
   Status status() const;
 

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/tensors/slice.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/concurrency/timed_lock.h"
 #include "common/status/error_reason.h"
 
 namespace ballast {
@@ -49,28 +52,35 @@ absl::Status Slice::CheckStep(uint64_t step) const {
   return policy_->CheckStep(step, *weights_);
 }
 
-void Slice::AwaitOrderLocked(std::optional<uint64_t> order) {
-  if (!order.has_value()) return;
+absl::Duration Slice::AwaitOrderLocked(std::optional<uint64_t> order) {
+  if (!order.has_value()) return absl::ZeroDuration();
   struct Wanted {
     const uint64_t* changes;
     uint64_t order;
     bool IsDue() const { return *changes == order; }
   } wanted{&changes_, *order};
-  mutex_.Await(absl::Condition(&wanted, &Wanted::IsDue));
+  absl::Duration waited;
+  if (!wanted.IsDue()) {
+    const absl::Time began = absl::Now();
+    mutex_.Await(absl::Condition(&wanted, &Wanted::IsDue));
+    waited = std::max(absl::Now() - began, absl::ZeroDuration());
+  }
   ++changes_;
+  return waited;
 }
 
 Slice::Applied Slice::Offer(const PushTicket& push, uint64_t from_version, const Gradient& gradient,
                             std::optional<uint64_t> order) {
-  absl::MutexLock lock(&mutex_);
-  AwaitOrderLocked(order);
+  TimedLock lock(&mutex_);
   Applied applied;
+  applied.waited = lock.waited() + AwaitOrderLocked(order);
   const uint64_t before = weights_->version();
   applied.learning_rate = weights_->LearningRate(push.schedule_position);
   applied.disposition = policy_->Offer(push, from_version, gradient, *weights_);
   if (applied.disposition == PushDisposition::kApplied && before > from_version) {
     applied.staleness = before - from_version;
   }
+  CountPolicyLocked();
   applied.released = TakeReleasedLocked();
   return applied;
 }
@@ -79,6 +89,7 @@ std::vector<WaitList::Ticket> Slice::Pause(uint32_t worker, std::optional<uint64
   absl::MutexLock lock(&mutex_);
   AwaitOrderLocked(order);
   policy_->Pause(worker, *weights_);
+  CountPolicyLocked();
   return TakeReleasedLocked();
 }
 
@@ -87,6 +98,7 @@ Slice::CaughtUp Slice::CatchUp(uint32_t worker, uint64_t version, uint64_t finis
   AwaitOrderLocked(order);
   const uint64_t skipped = weights_->version() - weights_->applied();
   policy_->CatchUp(worker, version, finished, *weights_);
+  CountPolicyLocked();
   return {weights_->version() - weights_->applied() - skipped, TakeReleasedLocked()};
 }
 
@@ -129,7 +141,10 @@ std::vector<uint32_t> Slice::Missing(const PullQuery& pull) const {
 
 PulledValues Slice::Pull(std::optional<uint32_t> worker) {
   absl::MutexLock lock(&mutex_);
-  if (worker.has_value()) policy_->OnPull(*worker, *weights_);
+  if (worker.has_value()) {
+    policy_->OnPull(*worker, *weights_);
+    CountPolicyLocked();
+  }
   return {weights_->version(), weights_->ShareValues()};
 }
 
@@ -151,7 +166,9 @@ absl::Status Slice::Restore(SliceState state) {
         absl::StrCat(Describe(), ": got ", array.size(), " elements, want ", range_.elements()));
   }
   weights_->Restore(std::move(state.weights));
-  return policy_->Restore(std::move(state.policy), *weights_);
+  absl::Status restored = policy_->Restore(std::move(state.policy), *weights_);
+  CountPolicyLocked();
+  return restored;
 }
 
 }  // namespace ballast

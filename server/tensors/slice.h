@@ -10,6 +10,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "common/concurrency/wait_list.h"
 #include "server/policies/slice_policy.h"
 #include "server/weights/slice_weights.h"
@@ -46,6 +47,8 @@ class Slice {
     // Version at apply minus the version that the gradient was computed from; 0 if not applied.
     uint64_t staleness = 0;
     float learning_rate = 0;
+    // Time that the gradient waited for other changes to the slice.
+    absl::Duration waited;
     // Waits that the update released. The caller counts them down in the wait list, outside all locks.
     std::vector<WaitList::Ticket> released;
   };
@@ -99,6 +102,9 @@ class Slice {
   // Returns the current values, which updates do not change, and records that `worker`, if set, received them.
   PulledValues Pull(std::optional<uint32_t> worker);
 
+  // Memory in bytes of the gradients and values that the policy keeps. Does not wait for a change under way.
+  uint64_t policy_bytes() const { return policy_bytes_.load(std::memory_order_relaxed); }
+
   // Returns the current state, which shares memory with the slice.
   SliceState Share() const;
   // INVALID_ARGUMENT if the state does not fit this slice.
@@ -112,7 +118,12 @@ class Slice {
  private:
   bool HasValuesLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   bool MayPullLocked(const PullQuery& pull) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  void AwaitOrderLocked(std::optional<uint64_t> order) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Returns how long that took; reads the clock only if the change has to wait.
+  absl::Duration AwaitOrderLocked(std::optional<uint64_t> order) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Call it after each change of the policy.
+  void CountPolicyLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    policy_bytes_.store(policy_->Bytes(), std::memory_order_relaxed);
+  }
   std::vector<WaitList::Ticket> TakeReleasedLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::string tensor_;
@@ -124,6 +135,7 @@ class Slice {
   // Waiting pulls by step, then in order of arrival.
   std::set<std::pair<uint64_t, WaitList::Ticket>> waiting_ ABSL_GUARDED_BY(mutex_);
   std::atomic<uint64_t> next_order_{0};
+  std::atomic<uint64_t> policy_bytes_{0};
   // Number of changes made.
   uint64_t changes_ ABSL_GUARDED_BY(mutex_) = 0;
 };

@@ -215,6 +215,15 @@ absl::StatusOr<Slice*> TensorCatalog::Find(SliceKey key) const {
                     {{"tensor", name}, {"slice", absl::StrCat(key.slice_index)}});
 }
 
+TensorCatalog::Memory TensorCatalog::memory() const {
+  Memory memory;
+  for (const auto& [key, slice] : slices_) {
+    memory.weights += slice->range().elements() * sizeof(float);
+    memory.policies += slice->policy_bytes();
+  }
+  return memory;
+}
+
 std::vector<OwnedTensor> TensorCatalog::Tensors() const {
   std::vector<OwnedTensor> tensors;
   tensors.reserve(tensors_.size());

@@ -90,6 +90,12 @@ class TensorCatalog {
   uint64_t bytes() const { return bytes_; }
   uint64_t other_bytes() const { return other_bytes_; }
 
+  // Bytes of the slices' weights, and of what their policies keep. Takes time proportional to the slices.
+  struct Memory {
+    uint64_t weights = 0, policies = 0;
+  };
+  Memory memory() const;
+
  private:
   absl::Status CutWhole(std::vector<OwnedTensor>& tensors) const;
   absl::StatusOr<Addition> Plan(std::vector<OwnedTensor>& tensors) const;

@@ -92,6 +92,9 @@ class StepAccumulator {
   // True if the steps before `step` have been applied.
   bool MayPull(uint64_t step) const { return applied_ >= step; }
 
+  // Memory of the buffered messages.
+  uint64_t bytes() const { return memory_.bytes(); }
+
   // Ranks that a pull at `step` waits for.
   std::vector<uint32_t> Missing(uint64_t step) const;
 
