@@ -34,6 +34,11 @@ absl::Status ValidatePolicy(const v1::ConsistencyPolicy& policy, uint32_t worker
   return errors.First();
 }
 
+std::optional<uint64_t> StalenessBound(const v1::ConsistencyPolicy& policy, uint32_t workers) {
+  if (!policy.has_bounded() || workers == 0) return std::nullopt;
+  return (workers - uint64_t{1}) * (2 * uint64_t{policy.bounded().steps_ahead()} + 1);
+}
+
 bool CountsStalenessOfTables(const v1::ConsistencyPolicy& policy) {
   return policy.async().staleness_of() == v1::ConsistencyPolicy::TABLE ||
          policy.bounded().staleness_of() == v1::ConsistencyPolicy::TABLE;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -14,6 +15,11 @@ namespace ballast {
 // Checks the limits that tensor.proto states. `workers` is 0 if it is not known: limits that depend on it are then not
 // checked. INVALID_ARGUMENT names the field, got and want.
 absl::Status ValidatePolicy(const v1::ConsistencyPolicy& policy, uint32_t workers);
+
+// Returns the largest staleness, in updates of a slice, that the policy allows while no worker is paused; nullopt if it
+// has no bound. While a worker computes a gradient, each other worker makes at most 2 * steps_ahead + 1 updates: it was
+// at most steps_ahead steps behind, and becomes at most steps_ahead + 1 steps ahead.
+std::optional<uint64_t> StalenessBound(const v1::ConsistencyPolicy& policy, uint32_t workers);
 
 // Returns whether the staleness of a table's gradients counts from the table's clock instead of the rows'.
 bool CountsStalenessOfTables(const v1::ConsistencyPolicy& policy);

@@ -57,6 +57,17 @@ TEST(PolicyConfigTest, StalenessOfTheTableScalesSomething) {
             Refused("policy.async.staleness_of: got 7, want ROW or TABLE"));
 }
 
+TEST(PolicyConfigTest, OnlyBoundedPolicyBoundsStaleness) {
+  v1::ConsistencyPolicy policy;
+  policy.mutable_bounded()->set_steps_ahead(4);
+  EXPECT_EQ(StalenessBound(policy, 3), 18u) << "each of the two others may go from 4 steps behind to 5 steps ahead";
+  EXPECT_EQ(StalenessBound(policy, 1), 0u);
+  policy.mutable_bounded()->set_steps_ahead(0);
+  EXPECT_EQ(StalenessBound(policy, 8), 7u);
+  policy.mutable_async();
+  EXPECT_EQ(StalenessBound(policy, 3), std::nullopt);
+}
+
 TEST(PolicyConfigTest, StalenessIsAtMostAMillion) {
   EXPECT_EQ(Validate("bounded { steps_ahead: 0 }"), absl::OkStatus());
   EXPECT_EQ(Validate("bounded { steps_ahead: 1000000 }"), absl::OkStatus());

@@ -40,6 +40,7 @@ void CheckpointPlan::Capture(internal::v1::CheckpointManifest manifest, absl::Ti
   for (uint32_t shard = 0; shard < options_.servers; ++shard) {
     manifest_.add_files()->set_name(CheckpointFolder::ShardFileName(next_id_, shard, options_.servers));
   }
+  capturing_ = now;
   Enter(Phase::kCapturing, now);
 }
 
@@ -55,6 +56,7 @@ std::optional<std::string> CheckpointPlan::Report(uint32_t server, const v1::Che
   if (phase_ == Phase::kCapturing) {
     done_[server] = true;
     if (!All()) return std::nullopt;
+    captured_ = now;
     Enter(Phase::kWriting, now);
   }
   // A small shard may be written before the last one is captured.
@@ -103,6 +105,11 @@ std::string CheckpointControl::Obstacle() const {
 
 absl::Duration CheckpointControl::Interval() const {
   return workers_.leases_data() ? CheckpointInterval(workers_.durability()) : absl::InfiniteDuration();
+}
+
+absl::Duration CheckpointControl::interval() const {
+  const bool takes = options_.first_checkpoint.has_value() && TakesCheckpoints(workers_.durability());
+  return takes && workers_.leases_data() ? Interval() : absl::ZeroDuration();
 }
 
 void CheckpointControl::Update(absl::Time now) {
@@ -154,7 +161,12 @@ void CheckpointControl::End(const std::string& failure, absl::Time now) {
     current_.set_id(plan_->id());
     current_.set_failure(failure);
     Release();
-  } else if (plan_->requested(plan_->id())) {
+  } else {
+    newest_.set_unix_seconds(absl::ToDoubleSeconds(now - absl::UnixEpoch()));
+    newest_.set_seconds(absl::ToDoubleSeconds(now - plan_->capturing()));
+    newest_.set_stall_seconds(absl::ToDoubleSeconds(plan_->captured() - plan_->capturing()));
+  }
+  if (failure.empty() && plan_->requested(plan_->id())) {
     const std::string position = absl::StrCat(" at step ", current_.step(), ", epoch ", current_.epoch());
     status_.Note(absl::StrCat("checkpoint ", current_.id(), " saved", workers_.leases_data() ? position : ""));
   }

@@ -72,6 +72,11 @@ class CheckpointPlan {
   // or nothing.
   std::optional<std::string> Report(uint32_t server, const v1::CheckpointPart& part, absl::Time now);
 
+  // When the capture of the current checkpoint began, and when it was complete, so that changes went on. Valid from
+  // kWriting on.
+  absl::Time capturing() const { return capturing_; }
+  absl::Time captured() const { return captured_; }
+
   // In kCommitting: the manifest to commit.
   const internal::v1::CheckpointManifest& manifest() const { return manifest_; }
 
@@ -92,6 +97,7 @@ class CheckpointPlan {
   const Options options_;
   Phase phase_ = Phase::kIdle;
   absl::Time entered_;
+  absl::Time capturing_, captured_;
   absl::Time due_;
   uint64_t next_id_;
   // The last checkpoint requested; 0: none.
@@ -133,6 +139,14 @@ class CheckpointControl {
   void OnCommit(uint64_t checkpoint, const absl::Status& committed, absl::Time now);
   void RetryCommit() { committing_ = false; }
 
+  // Interval at which the job takes checkpoints; zero if it takes none, or only on request.
+  absl::Duration interval() const;
+
+  // Fills in the newest complete checkpoint. After a restart of the coordinator there is none until the next one.
+  void Fill(v1::JobProgress& progress) const {
+    if (newest_.unix_seconds() > 0) *progress.mutable_last_checkpoint() = newest_;
+  }
+
  private:
   absl::Duration Interval() const;
   // Returns why the job takes no checkpoint now; empty if it does.
@@ -154,6 +168,8 @@ class CheckpointControl {
   // Position of the checkpoint being taken, and outcome of the last one.
   v1::SaveCheckpointResponse current_;
   v1::SaveCheckpointResponse last_;
+  // Unset before the first complete one.
+  v1::JobProgress::Checkpoint newest_;
   // The checkpoint after the last lease of the job; 0: not planned yet.
   uint64_t final_id_ = 0;
   // The checkpoint after which data is held back; 0: none. From its capture on, until this time.

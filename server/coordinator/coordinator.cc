@@ -158,6 +158,11 @@ WorkerControl::Beginning Coordinator::BeginningOf(const Membership::Id& worker) 
   return control_.workers().BeginningOf(worker);
 }
 
+absl::Duration Coordinator::checkpoint_interval() const {
+  absl::ReaderMutexLock lock(&mutex_);
+  return control_.checkpoint_interval();
+}
+
 v1::JobProgress Coordinator::progress() const {
   absl::MutexLock lock(&mutex_);
   return control_.Progress(clock_->Now());

@@ -80,6 +80,7 @@ class Coordinator {
   v1::SaveCheckpointResponse SaveCheckpoint(const v1::SaveCheckpointRequest& request);
   WorkerControl::Beginning BeginningOf(const Membership::Id& worker) const;
   v1::JobProgress progress() const;
+  absl::Duration checkpoint_interval() const;
   // The job of the first worker to join, or of the first PlaceTensors; empty until then.
   std::string job_name() const;
   ShardMap shard_map() const;

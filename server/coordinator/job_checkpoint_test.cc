@@ -130,6 +130,36 @@ TEST_F(JobCheckpointTest, ACheckpointOfTheJobItselfIsNotWhatItBeganFrom) {
   EXPECT_EQ(restored.workers().BeginningOf(worker1_).resumed_batches, 0) << "it began from that checkpoint";
 }
 
+TEST_F(JobCheckpointTest, ProgressHasTheNewestCompleteCheckpoint) {
+  Start();
+  EXPECT_EQ(control_->checkpoint_interval(), absl::Minutes(1));
+  PassAMinute();
+  ASSERT_TRUE(Beat(server_).ok());
+  ASSERT_EQ(Beat(server_)->capture_checkpoint_id, 1);
+  v1::CheckpointPart captured;
+  captured.set_id(1);
+  captured.set_stage(v1::CheckpointPart::STAGE_CAPTURED);
+  now_ += absl::Milliseconds(250);
+  ASSERT_TRUE(Beat(server_, captured).ok());
+  now_ += absl::Seconds(2);
+  ASSERT_TRUE(Write().commit.has_value());
+  EXPECT_FALSE(Progress().has_last_checkpoint()) << "not committed yet";
+  now_ += absl::Milliseconds(500);
+  control_->OnCommit(1, absl::OkStatus(), now_);
+  EXPECT_DOUBLE_EQ(Progress().last_checkpoint().unix_seconds(), absl::ToDoubleSeconds(now_ - absl::UnixEpoch()));
+  EXPECT_DOUBLE_EQ(Progress().last_checkpoint().seconds(), 2.75);
+  EXPECT_DOUBLE_EQ(Progress().last_checkpoint().stall_seconds(), 0.25);
+}
+
+TEST_F(JobCheckpointTest, FailedCheckpointIsNotTheNewest) {
+  Start();
+  PassAMinute();
+  ASSERT_TRUE(Beat(server_).ok());
+  ASSERT_TRUE(Write().commit.has_value());
+  control_->OnCommit(1, absl::ResourceExhaustedError("no space left"), now_);
+  EXPECT_FALSE(Progress().has_last_checkpoint());
+}
+
 TEST_F(JobCheckpointTest, AFailureIsSaidAndTrainingGoesOn) {
   Start();
   PassAMinute();

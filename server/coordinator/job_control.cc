@@ -291,6 +291,7 @@ v1::JobProgress JobControl::Progress(absl::Time now) const {
   progress.set_reason(Reason());
   workers_.Fill(progress);
   caused_waits_.Fill(progress);
+  checkpoints_.Fill(progress);
   return progress;
 }
 

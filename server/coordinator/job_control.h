@@ -115,6 +115,8 @@ class JobControl {
   // may take over.
   bool Outlives() const;
   v1::JobProgress Progress(absl::Time now) const;
+  // See CheckpointControl.
+  absl::Duration checkpoint_interval() const { return checkpoints_.interval(); }
   v1::GetProgressResponse Describe(absl::Time now) const;
   internal::v1::CoordinatorState Export(absl::Time now) const;
   // Call before any event. INVALID_ARGUMENT if the state does not fit a job of this size.
