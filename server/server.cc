@@ -8,6 +8,7 @@
 #include "absl/time/clock.h"
 #include "common/concurrency/executor.h"
 #include "common/flight/flight_dump.h"
+#include "common/job/job_config.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/connection_gate.h"
 #include "common/rpc/credentials.h"
@@ -94,7 +95,10 @@ absl::Status Server::ServePages() {
     const bool coordinates = phase_.load() != Phase::kStarting && coordinator_host_ != nullptr;
     const v1::GetStatusResponse shard = shard_host_.services().Describe();
     if (!coordinates) return ServerMetrics(shard, nullptr);
-    const v1::GetProgressResponse job = coordinator_host_->coordinator().Describe();
+    Coordinator& coordinator = coordinator_host_->coordinator();
+    const JobConfig config = this->shard().job_config();
+    const JobView job{coordinator.Describe(), coordinator.checkpoint_interval(),
+                      StalenessBound(config.policy, config.workers)};
     return ServerMetrics(shard, &job);
   };
   sources.flight = [this] {

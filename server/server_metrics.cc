@@ -2,8 +2,10 @@
 #include "server/server_metrics.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <map>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -13,16 +15,25 @@
 namespace ballast {
 namespace {
 
-// Workers that have samples of their own.
-constexpr uint32_t kMaxLabeledWorkers = 1000;
+// Workers, and shards, that have samples of their own.
+constexpr uint32_t kMaxLabeled = 1000;
 
-// Microseconds have buckets from 63 us to 134 s, staleness from 0 to 65,535 updates.
+// Buckets: waits from 63 us to 134 s, phases of calls and syncs from 7 us to 33 s, staleness from 0 to 65,535 updates.
 constexpr int kShortestWait = 6, kLongestWait = 27;
+constexpr int kShortestPhase = 3, kLongestPhase = 25;
 constexpr int kLongestStaleness = 16;
 
 // Returns "running" for JOB_STATE_RUNNING.
 std::string Word(absl::string_view name, absl::string_view prefix) {
   return absl::AsciiStrToLower(absl::StartsWith(name, prefix) ? name.substr(prefix.size()) : name);
+}
+
+void AddCausedWaits(absl::string_view name, absl::string_view help,
+                    const google::protobuf::RepeatedPtrField<v1::CausedWait>& waits, MetricsText& out) {
+  out.BeginCounters(name, help);
+  for (const v1::CausedWait& wait : waits) {
+    if (wait.worker() < kMaxLabeled) out.Sample({{"worker", absl::StrCat(wait.worker())}}, wait.seconds());
+  }
 }
 
 void AddTraffic(const v1::GetStatusResponse& shard, MetricsText& out) {
@@ -35,9 +46,17 @@ void AddTraffic(const v1::GetStatusResponse& shard, MetricsText& out) {
               shard.dropped());
   out.Counter("ballast_refused_calls_total", "Calls that were refused because a limit on memory was reached.",
               shard.refused());
+  out.Counter("ballast_old_incarnation_pushes_total",
+              "Pushes that were refused because they came from an earlier incarnation of their worker.",
+              shard.old_incarnation());
   out.BeginCounters("ballast_payload_bytes_total", "Bytes of gradients received and of values sent, as encoded.");
-  out.Sample({{"direction", "push"}}, shard.push_bytes());
-  out.Sample({{"direction", "pull"}}, shard.pull_bytes());
+  for (const auto& payload : shard.payloads()) {
+    out.Sample({{"direction", payload.direction()}, {"codec", payload.codec()}}, payload.encoded_bytes());
+  }
+  out.BeginCounters("ballast_plain_bytes_total", "The same gradients and values as 32-bit floats.");
+  for (const auto& payload : shard.payloads()) {
+    out.Sample({{"direction", payload.direction()}, {"codec", payload.codec()}}, payload.plain_bytes());
+  }
   out.Gauge("ballast_flight_bytes", "Bytes of requests and responses that the server holds now.",
             shard.bytes_in_flight());
   out.Gauge("ballast_flight_limit_bytes", "Limit on the bytes of requests and responses that the server holds.",
@@ -47,8 +66,31 @@ void AddTraffic(const v1::GetStatusResponse& shard, MetricsText& out) {
   out.Counter("ballast_shared_memory_calls_total", "Calls whose message was in shared memory.", shard.shared_calls());
 }
 
+void AddCalls(const v1::GetStatusResponse& shard, MetricsText& out) {
+  out.BeginHistograms("ballast_call_seconds",
+                      "Time of each call in the server by phase: until a thread took it up, checking and applying it, "
+                      "waiting for other workers or the disk, and encoding and sending the response.");
+  for (const auto& call : shard.call_phases()) {
+    for (const auto& [phase, histogram] : {std::pair("queue", &call.queue()), std::pair("apply", &call.apply()),
+                                           std::pair("wait", &call.wait()), std::pair("send", &call.send())}) {
+      out.SampleHistogram({{"method", call.method()}, {"phase", phase}}, *histogram, 1e-6, kShortestPhase,
+                          kLongestPhase);
+    }
+  }
+  out.Counter("ballast_apply_seconds_total", "Time of threads in applying gradients.", shard.apply_seconds());
+  out.Counter("ballast_lock_wait_seconds_total",
+              "Time of threads in waiting for another change to the same slice of a tensor.",
+              shard.lock_wait_seconds());
+  out.Counter("ballast_applied_bytes_total", "Bytes of weights that updates have changed.", shard.applied_bytes());
+}
+
 void AddWaits(const v1::GetStatusResponse& shard, MetricsText& out) {
   out.Gauge("ballast_waiting_pulls", "Pulls that wait for other workers now.", shard.waiting());
+  out.Gauge("ballast_longest_wait_seconds", "Time for which the oldest waiting pull has waited; 0 if none waits.",
+            shard.longest_wait().seconds());
+  AddCausedWaits("ballast_caused_wait_seconds_total",
+                 "Time that pulls of other workers waited at this shard for each worker's pushes.",
+                 shard.caused_waits(), out);
   out.BeginHistograms("ballast_pull_wait_seconds", "Time that each pull waited for other workers; 0 if it did not.");
   out.SampleHistogram({}, shard.wait_microseconds(), 1e-6, kShortestWait, kLongestWait);
   out.BeginHistograms(
@@ -61,10 +103,47 @@ void AddWaits(const v1::GetStatusResponse& shard, MetricsText& out) {
 void AddWorkers(const v1::GetStatusResponse& shard, MetricsText& out) {
   out.BeginCounters("ballast_accepted_pushes_total", "Pushes of each worker that the shard accepted.");
   for (const auto& worker : shard.worker_pushes()) {
-    if (worker.worker() < kMaxLabeledWorkers) {
+    if (worker.worker() < kMaxLabeled) {
       out.Sample({{"worker", absl::StrCat(worker.worker())}}, worker.accepted());
     }
   }
+}
+
+void AddMemory(const v1::GetStatusResponse& shard, MetricsText& out) {
+  const v1::GetStatusResponse::Memory& memory = shard.memory();
+  // The bytes in flight include the waiting pulls.
+  const auto requests = [&](uint64_t bytes, uint64_t waits) { return bytes - std::min(bytes, waits); };
+  out.BeginGauges("ballast_memory_bytes",
+                  "Memory by use: weights, optimizer slots, gradients and values that the policy keeps, tables, free "
+                  "buffers, waiting pulls, and requests with their responses.");
+  for (const auto& [use, bytes] : {std::pair("weights", memory.weights()), std::pair("slots", memory.slots()),
+                                   std::pair("policy", memory.policy()), std::pair("tables", memory.tables()),
+                                   std::pair("free_buffers", memory.free_buffers()), std::pair("waits", memory.waits()),
+                                   std::pair("requests", requests(shard.bytes_in_flight(), memory.waits()))}) {
+    out.Sample({{"use", use}}, bytes);
+  }
+  out.BeginGauges("ballast_memory_limit_bytes",
+                  "Limits on memory: state is weights, slots and tables together; the others are as above.");
+  for (const auto& [use, bytes] :
+       {std::pair("state", memory.state_limit()), std::pair("waits", memory.waits_limit()),
+        std::pair("requests", requests(shard.bytes_in_flight_limit(), memory.waits_limit()))}) {
+    out.Sample({{"use", use}}, bytes);
+  }
+}
+
+void AddLog(const v1::GetStatusResponse& shard, MetricsText& out) {
+  if (!shard.has_log()) return;
+  const v1::GetStatusResponse::Log& log = shard.log();
+  out.Gauge("ballast_log_bytes", "Bytes of the log after the newest snapshot, which a recovery replays.", log.bytes());
+  out.Gauge("ballast_log_unsynced_bytes", "Bytes of the log that a failure of the machine could lose now.",
+            log.unsynced_bytes());
+  out.BeginHistograms("ballast_log_sync_seconds", "Time of each sync of a log file to the disk.");
+  out.SampleHistogram({}, log.sync_microseconds(), 1e-6, kShortestPhase, kLongestPhase);
+  if (log.snapshot_unix_seconds() == 0) return;
+  out.Gauge("ballast_snapshot_timestamp_seconds", "Time of the newest snapshot of the log, in seconds since 1970.",
+            log.snapshot_unix_seconds());
+  out.Gauge("ballast_snapshot_seconds", "Time that the newest snapshot took; 0 if an earlier process took it.",
+            log.snapshot_seconds());
 }
 
 void AddState(const v1::GetStatusResponse& shard, MetricsText& out) {
@@ -91,6 +170,39 @@ void AddState(const v1::GetStatusResponse& shard, MetricsText& out) {
   out.Counter("ballast_unadmitted_gradients_total", "Gradients of rows whose ids were not admitted yet.", not_admitted);
 }
 
+// A shard whose standby is missing has samples too, because that must not look like a standby in step.
+void AddStandbys(const v1::GetProgressResponse& job, MetricsText& out) {
+  std::vector<const v1::GetProgressResponse::MemberStatus*> standbys(std::min(job.servers(), kMaxLabeled));
+  for (const auto& member : job.members()) {
+    const uint32_t shard = member.member().rank();
+    if (member.member().role() != v1::ROLE_STANDBY || shard >= standbys.size()) continue;
+    if (standbys[shard] == nullptr || member.state() == "joined") standbys[shard] = &member;
+  }
+  out.BeginGauges("ballast_standby_in_step", "1 if the shard's standby could take over now.");
+  for (size_t shard = 0; shard < standbys.size(); ++shard) {
+    const bool in_step = standbys[shard] != nullptr && standbys[shard]->in_step();
+    out.Sample({{"shard", absl::StrCat(shard)}}, in_step ? 1 : 0);
+  }
+  out.BeginGauges("ballast_standby_lag_bytes", "Bytes of changes that are queued for the shard's standby.");
+  for (size_t shard = 0; shard < standbys.size(); ++shard) {
+    if (standbys[shard] == nullptr) continue;
+    out.Sample({{"shard", absl::StrCat(shard)}}, standbys[shard]->standby().lag_bytes());
+  }
+}
+
+void AddCheckpoints(const JobView& job, MetricsText& out) {
+  out.Gauge("ballast_checkpoint_interval_seconds",
+            "Interval at which the job takes checkpoints; 0 if it takes none by itself.",
+            absl::ToDoubleSeconds(job.checkpoint_interval));
+  if (!job.described.progress().has_last_checkpoint()) return;
+  const v1::JobProgress::Checkpoint& last = job.described.progress().last_checkpoint();
+  out.Gauge("ballast_checkpoint_timestamp_seconds", "Time of the newest complete checkpoint, in seconds since 1970.",
+            last.unix_seconds());
+  out.Gauge("ballast_checkpoint_seconds", "Time that the newest checkpoint took, from its capture to its end.",
+            last.seconds());
+  out.Gauge("ballast_checkpoint_stall_seconds", "Part of that time in which no change was made.", last.stall_seconds());
+}
+
 void AddMembers(const v1::GetProgressResponse& job, MetricsText& out) {
   std::map<std::pair<std::string, std::string>, int> counts;
   for (const char* role : {"server", "standby", "worker"}) {
@@ -110,14 +222,14 @@ void AddMembers(const v1::GetProgressResponse& job, MetricsText& out) {
             oldest);
   out.BeginGauges("ballast_member_step", "Steps that each worker has finished.");
   for (const auto& member : job.members()) {
-    if (member.member().role() == v1::ROLE_WORKER && member.member().rank() < kMaxLabeledWorkers) {
+    if (member.member().role() == v1::ROLE_WORKER && member.member().rank() < kMaxLabeled) {
       out.Sample({{"worker", absl::StrCat(member.member().rank())}}, member.step());
     }
   }
 }
 
-void AddJob(const v1::GetProgressResponse& job, MetricsText& out) {
-  const v1::JobProgress& progress = job.progress();
+void AddJob(const JobView& job, bool with_standby, MetricsText& out) {
+  const v1::JobProgress& progress = job.described.progress();
   out.BeginGauges("ballast_job_state", "1 for the state of the job, 0 for the others.");
   for (int state = v1::JobState_MIN; state <= v1::JobState_MAX; ++state) {
     if (!v1::JobState_IsValid(state)) continue;
@@ -146,12 +258,22 @@ void AddJob(const v1::GetProgressResponse& job, MetricsText& out) {
       out.Gauge("ballast_test_accuracy_ratio", "Accuracy of the last evaluation.", evaluation.accuracy());
     }
   }
-  AddMembers(job, out);
+  AddCausedWaits("ballast_job_caused_wait_seconds_total",
+                 "Time that pulls of other workers waited at all shards for each worker's pushes.",
+                 progress.caused_waits(), out);
+  if (job.staleness_bound.has_value()) {
+    out.Gauge("ballast_max_staleness_bound_updates",
+              "Largest staleness of a gradient that the policy allows while no worker is paused.",
+              *job.staleness_bound);
+  }
+  AddCheckpoints(job, out);
+  if (with_standby) AddStandbys(job.described, out);
+  AddMembers(job.described, out);
 }
 
 }  // namespace
 
-std::string ServerMetrics(const v1::GetStatusResponse& shard, const v1::GetProgressResponse* job) {
+std::string ServerMetrics(const v1::GetStatusResponse& shard, const JobView* job) {
   MetricsText out;
   out.Gauge("ballast_build_info", "1; the label is the version.", 1, {{"version", shard.version()}});
   out.Gauge("ballast_shard_info", "1; the labels say what this server holds.", 1,
@@ -160,10 +282,13 @@ std::string ServerMetrics(const v1::GetStatusResponse& shard, const v1::GetProgr
              {"policy", shard.policy()},
              {"durability", Word(v1::Durability::Mode_Name(shard.durability()), "")}});
   AddTraffic(shard, out);
+  AddCalls(shard, out);
   AddWaits(shard, out);
   AddWorkers(shard, out);
   AddState(shard, out);
-  if (job != nullptr) AddJob(*job, out);
+  AddMemory(shard, out);
+  AddLog(shard, out);
+  if (job != nullptr) AddJob(*job, shard.durability() == v1::Durability::STANDBY, out);
   out.AddProcess();
   return out.text();
 }
