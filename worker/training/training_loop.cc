@@ -97,10 +97,13 @@ absl::Status TrainingLoop::Run() {
     }
     if (std::exchange(away_, false)) {
       if (absl::Status status = CatchUp(); !status.ok()) return status;
+      step_began_ = absl::Now();
     }
     // A lease taken over from another worker may belong to an earlier epoch.
     if ((*batch)->epoch > epoch_) {
       if (absl::Status status = EndEpoch((*batch)->epoch); !status.ok()) return status;
+      // An evaluation is no part of a step.
+      step_began_ = absl::Now();
     }
     {
       FlightScope flight({.activity = FlightActivity::kStep, .step = step_, .amount = (*batch)->examples});
@@ -151,10 +154,11 @@ absl::StatusOr<std::optional<Batch>> TrainingLoop::NextBatch() {
   FlightScope flight({.activity = FlightActivity::kData, .step = step_});
   const absl::Time began = absl::Now();
   absl::StatusOr<std::optional<Batch>> batch = parts_.batches->Next();
+  const absl::Time now = absl::Now();
   // Until the first batch the job gathers.
-  if (options_.metrics != nullptr && tally_.since != absl::InfiniteFuture()) {
-    options_.metrics->AddDataWait(absl::Now() - began);
-  }
+  const bool gathers = tally_.since == absl::InfiniteFuture();
+  if (options_.metrics != nullptr && !gathers) options_.metrics->AddDataWait(now - began);
+  if (batches_of_step_ == 0) step_began_ = gathers ? now : began;
   flight.End(batch.status());
   return batch;
 }
@@ -217,6 +221,7 @@ absl::Status TrainingLoop::Train(const Batch& batch) {
   if (!last_of_step) return absl::OkStatus();
   batches_of_step_ = 0;
   ++step_;
+  if (options_.metrics != nullptr) options_.metrics->AddStep(absl::Now() - step_began_);
   if (++unrecorded_steps_ < options_.report_every_steps) return absl::OkStatus();
   return Report(nullptr);
 }

@@ -167,6 +167,8 @@ class TrainingLoop {
   // Batches taken from all leases, and for the current step.
   uint64_t batches_ = 0;
   uint64_t batches_of_step_ = 0;
+  // When the step began to wait for its first batch.
+  absl::Time step_began_;
   uint32_t epoch_ = 0;
   // Steps since the last line of the run's metrics.
   uint64_t unrecorded_steps_ = 0;

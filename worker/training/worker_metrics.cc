@@ -9,6 +9,12 @@
 #include "common/program/this_process.h"
 
 namespace ballast {
+namespace {
+
+// Buckets of steps: from 63 us to 134 s.
+constexpr int kShortestStep = 6, kLongestStep = 27;
+
+}  // namespace
 
 void WorkerMetrics::Join(const std::string& job, uint32_t rank, uint64_t incarnation) {
   absl::MutexLock lock(&mutex_);
@@ -37,6 +43,11 @@ void WorkerMetrics::Add(const v1::WorkerProgress& progress, std::optional<float>
 void WorkerMetrics::AddDataWait(absl::Duration waited) {
   absl::MutexLock lock(&mutex_);
   data_seconds_ += std::max(0.0, absl::ToDoubleSeconds(waited));
+}
+
+void WorkerMetrics::AddStep(absl::Duration took) {
+  // The machine's clock may have been set back.
+  step_microseconds_.Add(static_cast<uint64_t>(std::max<int64_t>(absl::ToInt64Microseconds(took), 0)));
 }
 
 absl::Status WorkerMetrics::Ready() const {
@@ -87,6 +98,9 @@ std::string WorkerMetrics::Text() const {
       out.Gauge("ballast_worker_loss_scale_ratio", "Factor of the loss in half precision.", *loss_scale_);
     }
   }
+  out.BeginHistograms("ballast_worker_step_seconds",
+                      "Time of each step from its wait for data until its gradients are computed and handed over.");
+  out.SampleHistogram({}, step_microseconds_.ToProto(), 1e-6, kShortestStep, kLongestStep);
   out.AddProcess();
   return out.text();
 }

@@ -9,6 +9,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "ballast/v1/coordinator_service.pb.h"
+#include "common/metrics/histogram.h"
 
 namespace ballast {
 
@@ -24,6 +25,8 @@ class WorkerMetrics {
   void Add(const v1::WorkerProgress& progress, std::optional<float> loss_scale);
   // Adds time in which the worker waited for its next batch.
   void AddDataWait(absl::Duration waited);
+  // Adds a step that has ended.
+  void AddStep(absl::Duration took);
 
   // OK while the worker is a member of a job.
   absl::Status Ready() const;
@@ -43,6 +46,7 @@ class WorkerMetrics {
   double loss_ ABSL_GUARDED_BY(mutex_) = 0;
   std::optional<float> loss_scale_ ABSL_GUARDED_BY(mutex_);
   double data_seconds_ ABSL_GUARDED_BY(mutex_) = 0;
+  Histogram step_microseconds_;
 };
 
 }  // namespace ballast
