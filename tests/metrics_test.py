@@ -27,6 +27,7 @@ data { train { csv { path: "data.csv" label_column: -1 } } test { csv { path: "d
 model { layers { dense { units: 2 } } loss { softmax_cross_entropy {} } }
 training { epochs: 100000 batch_size: 10 }
 optimizer { sgd { learning_rate: 0.01 } }
+durability { mode: WAL_SYNC }
 """
 
 
@@ -92,8 +93,9 @@ class MetricsTest(unittest.TestCase):
         context.check_hostname = False
 
         def metrics_of(name):
-            token = security / ("reader.token" if name.startswith("server") else "worker.token")
-            status, text = get(addresses[name], "/metrics", token.read_text().split()[-1], context)
+            # One token reads the pages of servers and workers.
+            token = (security / "reader.token").read_text().split()[-1]
+            status, text = get(addresses[name], "/metrics", token, context)
             self.assertEqual(status, 200, text)
             return text
 
@@ -107,12 +109,18 @@ class MetricsTest(unittest.TestCase):
             with self.subTest(name):
                 self.check_with_promtool(text)
         server, worker = texts["server-0"], texts["worker-1"]
-        self.assertIn('ballast_shard_info{shard="0",job="metrics",policy="sync",durability="none"} 1', server)
+        self.assertIn('ballast_shard_info{shard="0",job="metrics",policy="sync",durability="wal_sync"} 1', server)
         self.assertEqual(value_of(server, 'ballast_members{role="worker",state="joined"}'), 2)
         self.assertEqual(value_of(server, 'ballast_job_state{state="running"}'), 1)
         self.assertGreater(value_of(server, "ballast_job_step"), 0)
         self.assertNotIn("ballast_job_step", texts["server-1"])
         self.assertGreater(value_of(server, "ballast_pushes_total"), 0)
+        self.check_figures_of_a_shard(texts["server-1"])
+        self.assertEqual(value_of(server, "ballast_checkpoint_interval_seconds"), 0)
+        steps = value_of(worker, "ballast_worker_step_seconds_count")
+        self.assertGreater(steps, 10)
+        self.assertLessEqual(steps, value_of(worker, "ballast_worker_steps_total") + 100)
+        self.assertGreater(value_of(worker, "ballast_worker_step_seconds_sum"), 0)
         phases = [value_of(worker, f'ballast_worker_seconds_total{{phase="{phase}"}}')
                   for phase in ("wait", "data", "compute")]
         self.assertGreater(sum(phases), 0)
@@ -121,6 +129,25 @@ class MetricsTest(unittest.TestCase):
         self.assertLess(abs(time.time() - began), LIMIT_SECONDS + 60)
         again = metrics_of("server-0")
         self.assertGreaterEqual(value_of(again, "ballast_pushes_total"), value_of(server, "ballast_pushes_total"))
+
+    def check_figures_of_a_shard(self, text):
+        calls = {tuple(call) for call in re.findall(r'^ballast_call_seconds_count{method="(\w+)",phase="(\w+)"} [1-9]',
+                                                    text, re.M)}
+        methods = {method for method, _ in calls}
+        self.assertTrue(methods & {"push", "push_pull"}, calls)
+        self.assertEqual(calls, {(method, phase) for method in methods for phase in ("queue", "apply", "wait", "send")})
+        for direction in ("push", "pull"):
+            labels = f'{{direction="{direction}",codec="fp32"}}'
+            encoded = value_of(text, f"ballast_payload_bytes_total{labels}")
+            self.assertGreater(encoded, 0)
+            self.assertEqual(encoded, value_of(text, f"ballast_plain_bytes_total{labels}"))
+        for name in ("ballast_apply_seconds_total", "ballast_applied_bytes_total", 'ballast_memory_bytes{use="weights"}',
+                     'ballast_memory_limit_bytes{use="state"}', "ballast_log_bytes", "ballast_log_sync_seconds_count",
+                     "ballast_log_sync_seconds_sum"):
+            self.assertGreater(value_of(text, name), 0, name)
+        for name in ("ballast_longest_wait_seconds", "ballast_lock_wait_seconds_total", "ballast_log_unsynced_bytes",
+                     "ballast_old_incarnation_pushes_total"):
+            self.assertGreaterEqual(value_of(text, name), 0, name)
 
     def test_over_tls_with_a_token(self):
         subprocess.run([BALLAST, "keys", "keys", "--job", "metrics", "--hosts", "127.0.0.1,localhost"], cwd=FOLDER,

@@ -318,6 +318,7 @@ void JobLaunch::AddStatusFlags(Child& child) const {
   unlink(file.c_str());
   child.flags.insert(child.flags.end(), {"--http_port", "0", "--http_address_file", file, "--flight_dir",
                                          absl::StrCat(plan_.run_dir, "/logs")});
+  if (!child.server) child.flags.insert(child.flags.end(), plan_.worker_pages.begin(), plan_.worker_pages.end());
 }
 
 absl::Status JobLaunch::StartServer(int rank, bool standby, const std::string& resume, bool again) {

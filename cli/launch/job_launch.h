@@ -35,6 +35,8 @@ struct LaunchPlan {
   // Flags for certificates and tokens; empty: none.
   std::vector<std::string> server_security;
   std::vector<std::string> worker_security;
+  // Flags for the tokens that may read a worker's HTTP pages; empty: those of worker_security.
+  std::vector<std::string> worker_pages;
   // Compute threads per worker; 0: each host's cores, shared out among its workers.
   int threads = 1;
   // Steps in the workers' timelines, such as "1-200"; empty: no timelines.

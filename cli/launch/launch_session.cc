@@ -183,6 +183,7 @@ LaunchResult RunSession(LaunchPlan& plan, const LaunchSession& session, std::ost
     security = *std::move(made);
     plan.server_security = security->keys().ServerFlags();
     plan.worker_security = security->keys().WorkerFlags();
+    plan.worker_pages = security->keys().WorkerPageFlags();
   }
   const bool terminal = IsTerminal(err);
   const bool color = terminal && std::getenv("NO_COLOR") == nullptr;

@@ -67,6 +67,7 @@ std::vector<RemoteHost::Options> PlanHosts(const LaunchPlan& plan) {
     if (host.workers > 0) {
       if (plan.program.empty()) AddFiles(plan.run_dir, {plan.job_file}, options.files);
       AddFiles(plan.run_dir, plan.worker_security, options.files);
+      if (plan.program.empty()) AddFiles(plan.run_dir, plan.worker_pages, options.files);
       for (const std::string& input : plan.inputs) options.setup.add_inputs(input);
       if (HostOfWorker(plan, 0) == number && plan.program.empty())
         AddFiles(plan.run_dir, {folder.metrics()}, options.results);

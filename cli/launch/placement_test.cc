@@ -20,6 +20,7 @@ LaunchPlan Plan() {
   plan.job_file = "/run/job.textproto";
   plan.server_security = {"--tls_key", "/run/security/server.key", "--tls_ca", "/run/security/ca.pem"};
   plan.worker_security = {"--tls_key", "/run/security/client.key", "--tls_ca", "/run/security/ca.pem"};
+  plan.worker_pages = {"--http_token_file", "/run/security/reader.token"};
   plan.inputs = {"/data/train.csv"};
   plan.resume = "/old/checkpoint-1.manifest";
   plan.hosts = ParseHosts("a:1,b:2,c:0").value();
@@ -44,11 +45,12 @@ TEST(PlacementTest, GivesEachHostOnlyWhatItsProcessesNeed) {
   plan.servers = 1;
   const std::vector<RemoteHost::Options> hosts = PlanHosts(plan);
   ASSERT_EQ(hosts.size(), 3u);
-  EXPECT_THAT(hosts[0].files,
-              ElementsAre("security/server.key", "security/ca.pem", "job.textproto", "security/client.key"));
+  EXPECT_THAT(hosts[0].files, ElementsAre("security/server.key", "security/ca.pem", "job.textproto",
+                                          "security/client.key", "security/reader.token"));
   EXPECT_THAT(hosts[0].results, ElementsAre("metrics.jsonl")) << "of worker 0";
   EXPECT_THAT(hosts[0].setup.inputs(), ElementsAre("/old/checkpoint-1.manifest", "/data/train.csv"));
-  EXPECT_THAT(hosts[1].files, ElementsAre("job.textproto", "security/client.key", "security/ca.pem"));
+  EXPECT_THAT(hosts[1].files,
+              ElementsAre("job.textproto", "security/client.key", "security/ca.pem", "security/reader.token"));
   EXPECT_THAT(hosts[1].setup.inputs(), ElementsAre("/data/train.csv"));
   EXPECT_FALSE(hosts[1].setup.servers());
   EXPECT_THAT(hosts[2].files, ElementsAre()) << "neither a server nor a worker";

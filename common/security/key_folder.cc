@@ -104,6 +104,8 @@ std::vector<std::string> KeyFolder::WorkerFlags() const {
           "--tls_ca",   PathOf(kAuthority),         "--token_file", PathOf(kWorkerToken)};
 }
 
+std::vector<std::string> KeyFolder::WorkerPageFlags() const { return {"--http_token_file", PathOf(kReaderToken)}; }
+
 std::vector<std::string> KeyFolder::ReaderFlags() const {
   return {"--tls-cert", PathOf(kClientCertificate), "--tls-key",    PathOf(kClientKey),
           "--tls-ca",   PathOf(kAuthority),         "--token-file", PathOf(kReaderToken)};

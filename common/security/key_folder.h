@@ -38,6 +38,8 @@ class KeyFolder {
   // Flags to start the programs with.
   std::vector<std::string> ServerFlags() const;
   std::vector<std::string> WorkerFlags() const;
+  // Further flags for a worker that serves HTTP pages: a reader's token reads those of servers and workers alike.
+  std::vector<std::string> WorkerPageFlags() const;
   // Flags for `ballast status` and other read-only commands.
   std::vector<std::string> ReaderFlags() const;
 
