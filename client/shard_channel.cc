@@ -46,12 +46,19 @@ absl::Duration TimeToCreate(const v1::DeclareTensorsRequest& request) {
 // not lose a channel's last reference there.
 struct ShardChannel::Route {
   struct Connection {
+    std::shared_ptr<grpc::Channel> channel;
     std::unique_ptr<v1::ParameterService::Stub> stub;
     // The same connection, for encoded messages.
     grpc::GenericStub raw;
   };
 
   Route(std::string to, const ShardChannelOptions& options);
+
+  // Makes every connection that was lost connect now. An idle one still has the address that its server had when it
+  // was lost, and learns of another only from an attempt that fails: better now than when a message needs it.
+  void Reconnect() const {
+    for (const auto& connection : connections) connection->channel->GetState(/*try_to_connect=*/true);
+  }
 
   const std::string address;
   std::vector<std::unique_ptr<Connection>> connections;
@@ -64,8 +71,8 @@ struct ShardChannel::Route {
 ShardChannel::Route::Route(std::string to, const ShardChannelOptions& options) : address(std::move(to)) {
   for (uint32_t i = 0; i < std::max(options.connections, 1u); ++i) {
     std::shared_ptr<grpc::Channel> channel = OpenChannel(address, options.credentials, options.silence);
-    connections.push_back(
-        std::make_unique<Connection>(Connection{v1::ParameterService::NewStub(channel), grpc::GenericStub(channel)}));
+    connections.push_back(std::make_unique<Connection>(
+        Connection{channel, v1::ParameterService::NewStub(channel), grpc::GenericStub(channel)}));
   }
   if (options.shared_memory) {
     slot_sender = std::make_unique<SlotSender>(connections[0]->stub.get(), options.job, options.pin_memory);
@@ -214,9 +221,11 @@ void ShardChannel::BeginAttempt(Exchange* exchange, grpc::ClientContext* context
       end(status);
     };
   }
-  if (exchange->state() != ExchangeState::kTaken && options_.on_retry) options_.on_retry(rank_);
+  const bool retries = exchange->state() != ExchangeState::kTaken;
+  if (retries && options_.on_retry) options_.on_retry(rank_);
   exchange->route = UseRoute();
   const Route& route = *exchange->route;
+  if (retries) route.Reconnect();
   exchange->StartAttempt(map_epoch_.load(std::memory_order_relaxed), wait_ms, route.slot_sender.get(),
                          route.connections[exchange->connection % route.connections.size()]->raw, context,
                          std::move(end));

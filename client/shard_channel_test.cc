@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/shard_channel.h"
 
+#include <arpa/inet.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <optional>
+#include <vector>
 
 #include "client/testing/fake_parameter_service.h"
 #include "client/testing/fake_server.h"
@@ -26,6 +32,58 @@ struct Shard : FakeParameterService {
   const std::string& address() const { return server.address(); }
 
   FakeServer server{this};
+};
+
+// A server that closes the first connection and never says anything on later ones.
+class SilentServer {
+ public:
+  SilentServer() {
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof(address);
+    auto* const name = reinterpret_cast<sockaddr*>(&address);
+    if (bind(listener_, name, size) == 0 && listen(listener_, 8) == 0) getsockname(listener_, name, &size);
+    port_ = ntohs(address.sin_port);
+  }
+  ~SilentServer() {
+    for (int connection : open_) close(connection);
+    close(listener_);
+  }
+  SilentServer(const SilentServer&) = delete;
+
+  std::string address() const { return absl::StrCat("127.0.0.1:", port_); }
+
+  // Returns true once that many connections are open at the same time, false after `timeout`.
+  bool AwaitOpen(size_t count, absl::Duration timeout) {
+    const absl::Time deadline = absl::Now() + timeout;
+    while (absl::Now() < deadline) {
+      pollfd waiting = {listener_, POLLIN, 0};
+      if (poll(&waiting, 1, 50) == 1) {
+        const int connection = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
+        if (std::exchange(first_, false)) {
+          close(connection);
+        } else {
+          open_.push_back(connection);
+        }
+      }
+      // The client closes one whose attempt took too long.
+      const auto ended = std::stable_partition(open_.begin(), open_.end(), [](int connection) {
+        pollfd end = {connection, POLLRDHUP, 0};
+        return poll(&end, 1, 0) == 0;
+      });
+      std::for_each(ended, open_.end(), close);
+      open_.erase(ended, open_.end());
+      if (open_.size() >= count) return true;
+    }
+    return false;
+  }
+
+ private:
+  const int listener_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  int port_ = 0;
+  bool first_ = true;
+  std::vector<int> open_;
 };
 
 class ShardChannelTest : public testing::Test {
@@ -127,6 +185,17 @@ TEST_F(ShardChannelTest, AServerHasTimeToMakeWhatIsDeclared) {
   ASSERT_TRUE(channel().Declare(request).Get().ok());
   EXPECT_GT(shard_.declaration_time(), options_.rpc_timeout + absl::Seconds(4));
   EXPECT_LT(shard_.declaration_time(), options_.rpc_timeout + absl::Seconds(9));
+}
+
+TEST_F(ShardChannelTest, ARetryReopensAllConnections) {
+  SilentServer server;
+  address_ = server.address();
+  options_.connections = 3;
+  const Future<ShardReply> reply = Send(Kind::kPush);
+  // Its message uses one of them only.
+  EXPECT_TRUE(server.AwaitOpen(3, absl::Seconds(20)));
+  channel().Shutdown("the test ends");
+  EXPECT_FALSE(reply.Get()->status.ok());
 }
 
 TEST_F(ShardChannelTest, SilentServerIsTriedAgainThenGivenUp) {

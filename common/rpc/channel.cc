@@ -22,8 +22,9 @@ namespace experimental = grpc::experimental;
 
 // Minimum time between two connection attempts, and between two name lookups.
 constexpr absl::Duration kReconnectPause = absl::Seconds(1);
-// Timeout of one connection attempt, and of one DNS query.
-constexpr absl::Duration kReconnectTimeout = absl::Seconds(5);
+// Timeout of one connection attempt, and of one DNS query. A server that has moved leaves an address where nothing
+// answers, and its name is looked up again only once the attempt there has failed; DNS servers lose queries, too.
+constexpr absl::Duration kReconnectTimeout = absl::Seconds(2);
 
 // A call on a channel without a target, which fails immediately.
 struct AnchorCall {
