@@ -11,6 +11,7 @@
 #include <system_error>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "common/security/private_file.h"
@@ -23,6 +24,8 @@ constexpr char kServerCertificate[] = "server.pem";
 constexpr char kServerKey[] = "server.key";
 constexpr char kClientCertificate[] = "client.pem";
 constexpr char kClientKey[] = "client.key";
+// Names of every process: whoever reads its HTTP pages by the address of a pod verifies it under one of these.
+constexpr const char* kLocalHosts[] = {"localhost", "127.0.0.1"};
 constexpr char kTokens[] = "tokens";
 constexpr char kWorkerToken[] = "worker.token";
 constexpr char kReaderToken[] = "reader.token";
@@ -34,6 +37,13 @@ absl::StatusOr<std::string> MakeToken() {
     return absl::InternalError("cannot create a token: no random bytes available");
   }
   return absl::BytesToHexString(absl::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+}
+
+std::vector<std::string> WithLocalHosts(std::vector<std::string> hosts) {
+  for (const char* local : kLocalHosts) {
+    if (!absl::c_linear_search(hosts, local)) hosts.push_back(local);
+  }
+  return hosts;
 }
 
 // Replaces the file atomically, because others may be reading it.
@@ -80,9 +90,9 @@ absl::Status KeyFolder::WriteTokens() const {
 }
 
 absl::Status KeyFolder::Renew(const CertificateAuthority::Validity& validity) const {
-  const auto server = authority_.Issue("ballast server", options_.hosts, validity);
+  const auto server = authority_.Issue("ballast server", WithLocalHosts(options_.hosts), validity);
   if (!server.ok()) return server.status();
-  const auto client = authority_.Issue("ballast client", {}, validity);
+  const auto client = authority_.Issue("ballast client", WithLocalHosts({}), validity);
   if (!client.ok()) return client.status();
   const std::pair<const char*, const std::string*> files[] = {{kServerKey, &server->key},
                                                               {kServerCertificate, &server->certificate},

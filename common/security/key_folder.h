@@ -23,7 +23,7 @@ class KeyFolder {
   struct Options {
     // Job name, or "*" for all jobs.
     std::string job;
-    // Names and addresses at which clients reach the servers.
+    // Names and addresses at which clients reach the servers. All certificates are also for localhost and 127.0.0.1.
     std::vector<std::string> hosts;
     CertificateAuthority::Validity authority;
     CertificateAuthority::Validity certificates;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/security/key_folder.h"
 
+#include <openssl/pem.h>
+#include <openssl/x509v3.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -56,6 +58,24 @@ TEST_F(KeyFolderTest, HoldsCertificatesThatTlsCanBeginWith) {
   for (const char* who : {"server", "client"}) {
     const std::string file = absl::StrCat(path_, "/", who);
     EXPECT_EQ(CheckTlsFiles({file + ".pem", file + ".key", path_ + "/ca.pem"}, now_), absl::OkStatus());
+  }
+}
+
+TEST_F(KeyFolderTest, EveryCertificateIsForThisMachineAndTheServersForTheirHosts) {
+  const CertificateAuthority::Validity day = {now_ - absl::Hours(1), now_ + absl::Hours(24)};
+  const KeyFolder folder = KeyFolder::Make(path_, {"mnist", {"*.ballast.default.svc"}, day, day}).value();
+  for (const bool renewed : {false, true}) {
+    if (renewed) ASSERT_EQ(folder.Renew(day), absl::OkStatus());
+    for (const char* who : {"server", "client"}) {
+      const std::string pem = Read(absl::StrCat(who, ".pem"));
+      const Openssl<BIO> bio(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())));
+      const Openssl<X509> certificate(PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr));
+      ASSERT_NE(certificate, nullptr);
+      EXPECT_EQ(X509_check_host(certificate.get(), "localhost", 0, 0, nullptr), 1) << who;
+      EXPECT_EQ(X509_check_ip_asc(certificate.get(), "127.0.0.1", 0), 1) << who;
+      const int at_hosts = X509_check_host(certificate.get(), "ballast-server-0-1.ballast.default.svc", 0, 0, nullptr);
+      EXPECT_EQ(at_hosts, *who == 's' ? 1 : 0) << who;
+    }
   }
 }
 
