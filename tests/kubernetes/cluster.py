@@ -6,6 +6,7 @@ import time
 from controllers import Job, JobSet, StatefulSet
 from kubelet import Container
 from objects import of_kind, select
+from policies import Peer, Policies, flows
 
 TICK = 0.05  # Seconds between two looks at everything.
 NODE_LOST_AFTER = 5  # Seconds until the cluster notices; 5 minutes and more in a real one.
@@ -27,6 +28,8 @@ class Cluster:
         self._controllers = []
         self._services = {}  # Name to whether it publishes addresses before they are ready.
         self._budgets = []
+        self._policies = Policies({})
+        self._peers = {}  # Address to the pod that has it or had it last.
         self._pods = {}
         self._containers = {}
         self._nodes = {f"node-{i}": "ready" for i in range(nodes)}
@@ -58,6 +61,7 @@ class Cluster:
         for service in of_kind(objects, "Service"):
             self._services[service["metadata"]["name"]] = service["spec"].get("publishNotReadyAddresses", False)
         self._budgets = of_kind(objects, "PodDisruptionBudget")
+        self._policies = Policies(objects)
         for item in of_kind(objects, "JobSet"):
             self._controllers.append(JobSet(self, item, self._first_delay))
         for item in of_kind(objects, "StatefulSet"):
@@ -115,6 +119,15 @@ class Cluster:
         pod.conditions["DisruptionTarget"] = "EvictionByEvictionAPI"
         self.delete(pod)
         return True
+
+    def forbidden_connections(self):
+        """Sentences for the connections between pods that are open now and that the network policies do not allow. The
+        stand-in does not stop them. With them comes the number of connections."""
+        open_now = flows({self._pods[name].address: container.connection_table()
+                          for name, container in self._containers.items()})
+        known = [(self._peers[source], self._peers[to], port) for source, to, port in open_now if to in self._peers]
+        return [f"{source.labels['app.kubernetes.io/component']} to {to.labels['app.kubernetes.io/component']}, port "
+                f"{port}" for source, to, port in known if not self._policies.allow(source, to, port)], len(known)
 
     def cordon(self, node):
         self._nodes[node] = "cordoned"
@@ -189,6 +202,7 @@ class Cluster:
             pod.node = self._choose(pod)
             if pod.node:
                 self._containers[pod.name] = Container(self._kubelet, pod)
+                self._peers[pod.address] = Peer(pod.labels, pod.namespace)
                 self._publish()
                 self.event(f"pod {pod.name} is on {pod.node} at {pod.address}")
 

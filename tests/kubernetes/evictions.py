@@ -14,6 +14,7 @@ from objects import of_kind
 
 STATUS = ["/usr/bin/ballast", "status", "localhost:7701", "--token-file", "/etc/ballast/keys/reader.token", "--json"]
 POLL = 0.2  # Seconds between two rounds of status calls.
+LOOK = 1  # Seconds between two looks at the pods' connections.
 # A job this far is not disturbed any more, because it may end before it shows that it continues.
 LAST_EVICTION_AT = 0.8
 
@@ -112,14 +113,16 @@ class Eviction:
 class Training:
     """One job on a cluster of its own. Owns the cluster. Thread safety: none."""
 
-    def __init__(self, work, objects, image, network, names, config_maps, secrets, http=True, nodes=3, delay=10,
-                 log=print):
+    def __init__(self, work, objects, image, network, names, config_maps, secrets, http=True, variables=None, nodes=3,
+                 delay=10, log=print):
         self._log = log
         self._began = time.monotonic()
         self.work = work
-        kubelet = Kubelet(work, image, network, config_maps, secrets, self.event, http)
+        kubelet = Kubelet(work, image, network, config_maps, secrets, self.event, http, variables)
         self.cluster = Cluster(kubelet, names, nodes=nodes, first_delay=delay, event=self.event)
         self.poller = Poller()
+        self.connections = 0  # Most connections between pods that were open at once.
+        self._look_at = 0
         self.cluster.apply(objects)
 
     def event(self, text):
@@ -133,9 +136,19 @@ class Training:
                                if pod.phase == "Running" and not pod.deleted])
             if self.cluster.result() not in (None, "complete"):
                 raise JobFailed(self.cluster.result())
+            self._look_at_connections()
             return condition()
 
         self.cluster.run_until(check, timeout, waited_for)
+
+    def _look_at_connections(self):
+        if time.monotonic() < self._look_at:
+            return
+        self._look_at = time.monotonic() + LOOK
+        forbidden, number = self.cluster.forbidden_connections()
+        if forbidden:
+            raise JobFailed(f"connections that the network policies do not allow: {'; '.join(sorted(set(forbidden)))}")
+        self.connections = max(self.connections, number)
 
     def job(self):
         """What server 0 says of the job; None while it says nothing."""

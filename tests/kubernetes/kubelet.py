@@ -15,11 +15,16 @@ import sys
 import threading
 import time
 
-from objects import environment
+from objects import environment, resource
 
 HERE = pathlib.Path(__file__).resolve().parent
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 FIRST_RESTART_DELAY, MAX_RESTART_DELAY = 10, 300  # CrashLoopBackOff.
+# Files of a container that come from its pod's folder. The memory limit shows there, but nothing enforces it.
+FILES = {
+    "/etc/hosts": "hosts", "/etc/hostname": "hostname", "/etc/resolv.conf": "resolv.conf",
+    "/sys/fs/cgroup/memory.max": "memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes": "memory.max",
+}
 
 
 @dataclasses.dataclass(eq=False)
@@ -51,6 +56,8 @@ class Container:
         (self.folder / "resolv.conf").write_text(
             f"nameserver {kubelet.network.name_server}\n"
             f"search {pod.namespace}.svc.cluster.local svc.cluster.local cluster.local\noptions ndots:5\n")
+        limited = "memory" in self.spec.get("resources", {}).get("limits", {})
+        (self.folder / "memory.max").write_text(resource(self.spec, "limits.memory") if limited else "max")
         self._mounts = self._volumes()
         self._process = None
         self._probes = []
@@ -136,7 +143,7 @@ class Container:
         values = environment(self.pod, self.spec, self._kubelet.config_maps)
         for name in self._kubelet.dropped_variables:
             values.pop(name, None)
-        return {"PATH": PATH, "HOSTNAME": self.pod.hostname, **values}
+        return {"PATH": PATH, "HOSTNAME": self.pod.hostname, **self._kubelet.variables, **values}
 
     def start(self):
         context = {**self.pod.spec.get("securityContext", {}), **self.spec.get("securityContext", {})}
@@ -145,7 +152,7 @@ class Container:
             "root": str(self.folder / "root"),
             "image": str(self._kubelet.image),
             "read_only": context.get("readOnlyRootFilesystem", False),
-            "files": {name: str(self.folder / name) for name in ("hosts", "hostname", "resolv.conf")},
+            "files": {target: str(self.folder / name) for target, name in FILES.items()},
             "mounts": self._mounts,
             "hostname": self.pod.hostname,
             "user": context.get("runAsUser", 0),
@@ -183,6 +190,14 @@ class Container:
         except OSError:
             return None
         return int(children[0]) if children else None
+
+    def connection_table(self):
+        """The text of /proc/PID/net/tcp and tcp6 in the pod; empty if its process does not run."""
+        pid = self.main_pid()
+        try:
+            return "".join(pathlib.Path(f"/proc/{pid}/net/{name}").read_text() for name in ("tcp", "tcp6"))
+        except OSError:
+            return ""
 
     def signal(self, number):
         """True if there was a process to signal."""
@@ -315,7 +330,8 @@ class Kubelet:
     """What containers need to know, and how probes ask. With `http` False, the programs have no HTTP port: their
     variable for it is dropped, and a probe of it connects to the control port instead, if there is one."""
 
-    def __init__(self, work, image, network, config_maps, secrets, event, http=True, now=time.monotonic):
+    def __init__(self, work, image, network, config_maps, secrets, event, http=True, variables=None,
+                 now=time.monotonic):
         self.work = work
         self.image = image
         self.network = network
@@ -324,6 +340,7 @@ class Kubelet:
         self.event = event
         self.now = now
         self._http = http
+        self.variables = dict(variables or {})
         self.dropped_variables = () if http else ("BALLAST_HTTP_PORT",)
         for folder in ("pods", "claims", "logs"):
             (work / folder).mkdir()

@@ -65,8 +65,8 @@ class KubeletTest(unittest.TestCase):
             one.step()
             time.sleep(0.02)
 
-    def output(self, script):
-        pod, one = self.start(script)
+    def output(self, script, **container):
+        pod, one = self.start(script, **container)
         self.step_until(one, lambda: pod.terminal, "the pod to end")
         self.assertEqual(pod.phase, "Succeeded", self.log(pod))
         return self.log(pod)
@@ -81,6 +81,11 @@ class KubeletTest(unittest.TestCase):
     def test_mounts_secrets_with_their_mode_and_the_pods_group(self):
         self.assertEqual(self.output("cat /keys/server.key; stat -L -c '%u %g %a' /keys/server.key").splitlines(),
                          ["secret", "0 65532 440"])
+
+    def test_shows_a_container_its_memory_limit(self):
+        self.assertEqual(self.output("cat /sys/fs/cgroup/memory.max", resources={"limits": {"memory": "1Gi"}}),
+                         "1073741824")
+        self.assertEqual(self.output("cat /sys/fs/cgroup/memory.max"), "max")
 
     def test_writes_only_to_volumes(self):
         self.assertEqual(self.output("touch /scratch/x; (touch /tmp/x || touch /keys/x) 2>/dev/null || echo no"),

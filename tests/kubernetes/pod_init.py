@@ -53,8 +53,8 @@ def enter(spec):
     root = spec["root"]
     mount("", "/", "", MS_REC | MS_PRIVATE)
     bind(spec["image"], root, spec["read_only"])
-    for name, path in spec["files"].items():
-        bind(path, f"{root}/etc/{name}", True)
+    for target, path in spec["files"].items():
+        bind(path, root + target, True)
     for device in ("null", "zero", "full", "random", "urandom"):
         bind(f"/dev/{device}", f"{root}/dev/{device}", False)
     mount("shm", f"{root}/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, "mode=1777,size=64m")

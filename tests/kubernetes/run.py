@@ -66,6 +66,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--delay", type=float, default=1)
     parser.add_argument("--timeout", type=int, default=1800)
+    parser.add_argument("--env", action="append", default=[])
     parser.add_argument("--json", action="store_true")
     flags = parser.parse_args()
     isolate()
@@ -79,7 +80,8 @@ def main():
             folder = work / f"job-{number}"
             folder.mkdir()
             return Training(folder, objects, tree, network, names, config_maps_from(objects, flags.epochs), secrets,
-                            http=not flags.no_http, nodes=flags.nodes, delay=flags.delay,
+                            http=not flags.no_http, variables=dict(pair.split("=", 1) for pair in flags.env),
+                            nodes=flags.nodes, delay=flags.delay,
                             log=lambda line: print(line, file=sys.stderr, flush=True))
 
         result = train_with_evictions(make_training, flags.evictions, flags.seed, flags.timeout)

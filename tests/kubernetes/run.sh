@@ -22,6 +22,7 @@ acknowledged push was lost or applied twice, or if the job fails.
   --timeout SECONDS  longest wait for a job to finish (default: 1800)
   --ballast FILE, --server FILE, --worker FILE
                      the programs (default: builds them)
+  --env NAME=VALUE   a variable of every process, such as GRPC_TRACE; may be repeated
   --no-http          no probe asks the HTTP port (default if the programs have none)
   --work FOLDER      new folder for logs and volumes, which stays (default: a temporary one, which is removed)
   --json             prints one JSON object on one line
@@ -44,7 +45,7 @@ while (($# > 0)); do
     --help | -h) usage; exit 0 ;;
     --json | --no-http) flags+=("$1") ;;
     --folder | --durability | --ballast | --server | --worker | --evictions | --epochs | --nodes | --delay | --seed | \
-      --timeout | --work)
+      --timeout | --work | --env)
       (($# > 1)) && [[ -n $2 ]] || fail "$1 needs a value"
       case $1 in
         --folder) folder=$2 ;;
@@ -58,6 +59,10 @@ while (($# > 0)); do
         --ballast) ballast=$(realpath "$2") ;;
         --server) server=$(realpath "$2") ;;
         --worker) worker=$(realpath "$2") ;;
+        --env)
+          [[ $2 =~ ^[A-Za-z_][A-Za-z0-9_]*= ]] || fail "--env: got \"$2\", want NAME=VALUE"
+          flags+=("$1" "$2")
+          ;;
         --work) mkdir "$2" && flags+=("$1" "$(realpath "$2")") ;;
         *)
           [[ $2 =~ ^[0-9]+(\.[0-9]+)?$ ]] || fail "$1: got \"$2\", want a number"
