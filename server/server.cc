@@ -253,6 +253,8 @@ void Server::Drain(absl::Duration grace) {
                  absl::UnavailableError(absl::StrCat("server ", options_.rank, " at ", address_, " is shutting down")),
                  {{"rank", absl::StrCat(options_.rank)}, {"address", address_}});
   shard_host_.Close(reason);
+  // Otherwise the ports would stay open for workers that wait for a lease or a newer map until `grace` is over.
+  if (coordinator_host_ != nullptr) coordinator_host_->coordinator().EndWaits(reason);
   data_->Close(grace);
   control_->Close(deadline - absl::Now());
   if (pages_ != nullptr) pages_->Stop();

@@ -15,9 +15,11 @@
 #include "common/http/status_server.h"
 #include "common/program/env_flags.h"
 #include "common/program/line_writer.h"
+#include "common/program/memory_limit.h"
 #include "common/program/signal_watch.h"
 #include "common/program/this_process.h"
 #include "common/security/security_options.h"
+#include "common/status/job_failure.h"
 #include "common/storage/checkpoint_folder.h"
 #include "common/storage/file.h"
 #include "common/storage/file_system.h"
@@ -65,8 +67,9 @@ ABSL_FLAG(
     std::string, token_file, "",
     "File with the tokens that calls must present, one per line: reader, worker or admin; a job or *; the token.");
 ABSL_FLAG(bool, insecure, false, "Serve other machines without TLS and tokens; logs a warning.");
-ABSL_FLAG(double, memory_limit_gib, 0,
-          "Limit on weights and optimizer state, in GiB; 0: three quarters of the memory.");
+ABSL_FLAG(
+    double, memory_limit_gib, 0,
+    "Limit on weights and optimizer state, in GiB; 0: three quarters of the memory, or of the container's limit.");
 ABSL_FLAG(std::string, state_dir, "",
           "Directory for the state that the job's durability requires, used by this server only; state found there is "
           "recovered.");
@@ -81,7 +84,8 @@ ABSL_FLAG(uint32_t, gather_timeout, 0,
           "exits with 75. 0: no limit.");
 ABSL_FLAG(
     std::string, run_by, "",
-    "orchestrator: SIGTERM before the job has finished exits with 143, because an orchestrator reads exit codes.");
+    "orchestrator: SIGTERM before the job has finished exits with 143, because an orchestrator reads exit codes; with "
+    "--resume=auto, a job that was lost with a server's shard exits with 69.");
 ABSL_FLAG(uint32_t, bytes_in_flight_mib, 256,
           "Limit on the requests and responses held at once, in MiB, 8 to 1048576; calls beyond it are refused.");
 ABSL_FLAG(uint32_t, max_connections, 0,
@@ -97,7 +101,8 @@ constexpr char kUsage[] =
     "ballast_server: holds one shard of a job's weights and runs its optimizer. Server 0 also coordinates the job.\n"
     "On SIGTERM or SIGINT it completes the calls under way and exits with 0; with --run_by=orchestrator, SIGTERM\n"
     "exits with 143 if the job has not finished. Other exit codes: 1 for a failure, 2 for bad input, 75 if servers\n"
-    "or workers have not joined within --gather_timeout.\n\n"
+    "or workers have not joined within --gather_timeout, 69 if the job was lost with a server's shard and all its\n"
+    "processes should start again, from the newest checkpoint (with --run_by=orchestrator --resume=auto).\n\n"
     "  ballast_server --servers 2 --workers 2\n"
     "  ballast_server --rank 1 --listen 127.0.0.1:7701 --coordinator 127.0.0.1:7700";
 
@@ -125,6 +130,7 @@ class Ending {
   // Keeps the first reason, except that a reason to end replaces a reason to restart.
   void Set(Reason reason) {
     absl::MutexLock lock(&mutex_);
+    signaled_ = signaled_ || reason.signal != 0;
     if (!reason_.has_value() || (reason_->restart && !reason.restart)) reason_ = std::move(reason);
   }
   Reason Await() {
@@ -136,17 +142,28 @@ class Ending {
     absl::MutexLock lock(&mutex_);
     if (reason_->restart) reason_.reset();
   }
+  // Returns after `timeout`, or once a signal has arrived.
+  void AwaitSignal(absl::Duration timeout) {
+    absl::MutexLock lock(&mutex_);
+    mutex_.AwaitWithTimeout(absl::Condition(&signaled_), timeout);
+  }
 
  private:
   absl::Mutex mutex_;
   std::optional<Reason> reason_ ABSL_GUARDED_BY(mutex_);
+  bool signaled_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
+constexpr int kExitJobLost = 69;      // EX_UNAVAILABLE in sysexits.h.
 constexpr int kExitTemporary = 75;    // EX_TEMPFAIL in sysexits.h.
 constexpr int kExitTerminated = 143;  // A shell's exit code for a process that SIGTERM has killed.
 
 // Time for calls under way at a server that another one has displaced.
 constexpr absl::Duration kShortGrace = absl::Milliseconds(200);
+
+// Time in which the other members learn with their heartbeats that the job is lost. Once one server has ended, an
+// orchestrator ends them all.
+constexpr absl::Duration kTimeToTell = absl::Seconds(1);
 
 // Timeout for the checkpoint of a job that does not outlive this server; orchestrators allow 30 s in all.
 constexpr absl::Duration kSaveTimeout = absl::Seconds(20);
@@ -176,13 +193,20 @@ int Fail(LineWriter& lines, const absl::Status& status, int code) {
   return code;
 }
 
-absl::StatusOr<uint64_t> MemoryLimit() {
+absl::StatusOr<uint64_t> StateLimit() {
   const double gib = absl::GetFlag(FLAGS_memory_limit_gib);
   if (!(gib >= 0 && gib <= 1048576)) {
     return absl::InvalidArgumentError(absl::StrCat("--memory_limit_gib: got ", gib, ", want 0 to 1048576"));
   }
-  if (gib > 0) return gib * (1 << 30);
-  return static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE) / 4 * 3;
+  const MemoryLimit memory = ReadMemoryLimit();
+  if (gib == 0) return memory.bytes / 4 * 3;
+  const uint64_t bytes = gib * (1 << 30);
+  // The kernel would kill the server in the middle of a job.
+  if (!memory.source.empty() && bytes > memory.bytes) {
+    return absl::InvalidArgumentError(absl::StrCat("--memory_limit_gib: got ", gib, ", want at most ",
+                                                   BytesText(memory.bytes), ", the limit in ", memory.source));
+  }
+  return bytes;
 }
 
 std::string PartName(const v1::Member& member) {
@@ -233,7 +257,7 @@ int Serve(LineWriter& lines) {
   if (const std::string warning = InsecurityWarning(options.listen, options.security); !warning.empty()) {
     lines.Write(warning);
   }
-  const absl::StatusOr<uint64_t> memory_limit = MemoryLimit();
+  const absl::StatusOr<uint64_t> memory_limit = StateLimit();
   if (!memory_limit.ok()) return Fail(lines, memory_limit.status(), 2);
   options.max_state_bytes = *memory_limit;
   const uint64_t in_flight = absl::GetFlag(FLAGS_bytes_in_flight_mib);
@@ -270,6 +294,11 @@ int Serve(LineWriter& lines) {
   options.on_part = [&](const v1::Member& member) {
     lines.Write(absl::StrCat("this is ", PartName(member), ", incarnation ", member.incarnation()));
   };
+  // Otherwise a server of a failed job stays, because it still says what has happened.
+  const bool begins_again = run_by == "orchestrator" && absl::GetFlag(FLAGS_resume) == "auto";
+  options.on_job_failed = [&ending, begins_again](const absl::Status& failure) {
+    if (begins_again && IsLossOfServer(failure)) ending.Set({failure});
+  };
   options.on_displaced = [&](absl::Status status) { ending.Set({std::move(status), /*restart=*/true}); };
   options.on_fatal = [&](absl::Status status) { ending.Set({std::move(status)}); };
   while (true) {
@@ -288,12 +317,15 @@ int Serve(LineWriter& lines) {
       ending.Clear();
       continue;
     }
+    const bool job_lost = IsLossOfServer(reason.status);
+    if (job_lost) ending.AwaitSignal(kTimeToTell);
     lines.Write(absl::StrCat("server ", rank, " is shutting down"));
     if (reason.status.ok()) {
       if (const std::string saved = (*server)->SaveCheckpoint(kSaveTimeout); !saved.empty()) lines.Write(saved);
     }
     const bool cut_short = run_by == "orchestrator" && reason.signal == SIGTERM && !(*server)->job_finished();
     (*server)->Drain(absl::Seconds(5));
+    if (job_lost) return Fail(lines, reason.status, kExitJobLost);
     if (absl::IsDeadlineExceeded(reason.status)) return Fail(lines, reason.status, kExitTemporary);
     if (!reason.status.ok()) return Fail(lines, reason.status, 1);
     lines.Write(absl::StrCat("server ", rank, " has ended", cut_short ? " before its job was finished" : ""));

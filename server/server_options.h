@@ -69,6 +69,8 @@ struct ServerOptions {
   std::function<void(const ShardStore::Recovered&)> on_recovered = [](const ShardStore::Recovered&) {};
   // Only with_standby: called with this process's role once it has joined, and whenever the role changes.
   std::function<void(const v1::Member&)> on_part = [](const v1::Member&) {};
+  // Called once if the job has failed, with the JobFailedError. The server still answers. Must not block.
+  std::function<void(const absl::Status&)> on_job_failed = [](const absl::Status&) {};
   // Called once if this process was lost or replaced, or is a standby that no longer follows its server. Its state
   // is obsolete, and it may start again without state.
   std::function<void(absl::Status)> on_displaced = [](absl::Status) {};

@@ -65,7 +65,10 @@ absl::Status ShardHost::Recover() {
 CoordinatorMember::Events ShardHost::MemberEvents() {
   CoordinatorMember::Events events;
   events.job = [this] { return shard_.job_name(); };
-  events.on_job_failed = [this](absl::Status failure) { shard_.Close(std::move(failure)); };
+  events.on_job_failed = [this](const absl::Status& failure) {
+    shard_.Close(failure);
+    options_.on_job_failed(failure);
+  };
   // Both wait for pushes under way, which may wait for a disk; heartbeats must not.
   events.on_absent = [this](const std::vector<v1::Member>& absent) { PauseSoon(absent); };
   events.on_capture = [this](uint64_t checkpoint, uint32_t servers) {
@@ -82,6 +85,7 @@ CoordinatorMember::Events ShardHost::MemberEvents() {
   events.checkpoint_part = [this] { return DescribePart(); };
   events.caused_waits = [this] { return shard_.caused_waits(); };
   events.on_part = [this](const v1::Member& member) { AssumeRole(member); };
+  events.on_state = [this](v1::JobState state) { gathering_ = state == v1::JOB_STATE_GATHERING; };
   events.pair_news = [this]() -> ReplicationReport {
     if (!options_.with_standby) return {};
     return {standby_journal_->Report(), receiver_.lost()};
@@ -104,7 +108,11 @@ CoordinatorMember::Events ShardHost::MemberEvents() {
   return events;
 }
 
-absl::Status ShardHost::Ready() const { return receiver_.following() ? absl::OkStatus() : serving_.Check(); }
+absl::Status ShardHost::Ready() const {
+  // Workers may start only once all servers and standbys are ready.
+  const bool follows = receiver_.following() || (receiver_.awaits_server() && gathering_);
+  return follows ? absl::OkStatus() : serving_.Check();
+}
 
 v1::CheckpointPart ShardHost::DescribePart() const {
   v1::CheckpointPart part;

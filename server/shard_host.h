@@ -48,7 +48,8 @@ class ShardHost {
   // Returns the callbacks through which the membership drives the shard.
   CoordinatorMember::Events MemberEvents();
 
-  // OK if this process serves its shard, or follows its server as a standby; otherwise UNAVAILABLE with the reason.
+  // OK if this process serves its shard, follows its server as a standby, or is a standby of a job that has not begun,
+  // when there is nothing to follow yet; otherwise UNAVAILABLE with the reason.
   absl::Status Ready() const;
 
   // Ends current and later waits with `reason`.
@@ -81,6 +82,8 @@ class ShardHost {
   std::atomic<uint64_t> captured_{0};
   // True while a task of PauseSoon is queued or runs.
   std::atomic<bool> pausing_{false};
+  // True after a heartbeat whose response says that the job has not begun.
+  std::atomic<bool> gathering_{false};
   // Null without state_dir. Declared after the shard because it takes snapshots of it.
   std::unique_ptr<ShardStore> store_;
   // Null without with_standby.

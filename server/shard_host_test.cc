@@ -72,6 +72,24 @@ TEST_F(ShardHostTest, ReportsACheckpointOnceItsShardIsCaptured) {
   EXPECT_EQ(heartbeats_, 1);
 }
 
+TEST_F(ShardHostTest, AStandbyIsReadyBeforeTheJobBegins) {
+  options_.with_standby = true;
+  const std::unique_ptr<ShardHost> host = Make();
+  ASSERT_TRUE(host->Open().ok());
+  const CoordinatorMember::Events events = host->MemberEvents();
+  EXPECT_TRUE(absl::IsUnavailable(host->Ready())) << "before it has joined";
+  v1::Member standby;
+  standby.set_role(v1::ROLE_STANDBY);
+  standby.set_incarnation(1);
+  events.on_part(standby);
+  EXPECT_TRUE(absl::IsUnavailable(host->Ready())) << "before it knows the job's state";
+  events.on_state(v1::JOB_STATE_GATHERING);
+  EXPECT_TRUE(host->Ready().ok()) << host->Ready();
+  // From here on it has to have the shard.
+  events.on_state(v1::JOB_STATE_RUNNING);
+  EXPECT_TRUE(absl::IsUnavailable(host->Ready()));
+}
+
 TEST_F(ShardHostTest, ADisplacedServerMayStartAgainOnlyWithAStandby) {
   for (bool with_standby : {false, true}) {
     absl::Status fatal, displaced;

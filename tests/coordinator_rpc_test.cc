@@ -36,6 +36,7 @@ class CoordinatorMemberTest : public testing::Test {
     events.checkpoint_part = [] { return v1::CheckpointPart(); };
     events.on_part = [](const v1::Member&) {};
     events.caused_waits = [] { return std::vector<v1::CausedWait>(); };
+    events.on_state = [](v1::JobState) {};
     events.pair_news = [] { return ReplicationReport(); };
     events.on_heard = [](const ReplicationReport&) {};
     events.on_standby = [](const v1::StandbyTarget&) {};

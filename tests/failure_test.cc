@@ -350,6 +350,40 @@ TEST_F(ByHandTest, AServerThatIsToldToEndSaysToAnOrchestratorIfItsJobWasDone) {
   }
 }
 
+TEST_F(ByHandTest, AServerEndsAtOnceThoughAWorkerWaitsForData) {
+  WriteJob();
+  ChildProcess server = StartServer({"--workers", "2"});
+  ChildProcess worker = StartWorker({"--gather_timeout", "30"});
+  ASSERT_TRUE(worker.AwaitOutput("memory ")) << worker.output();
+  const absl::Time told = absl::Now();
+  server.Signal(SIGTERM);
+  EXPECT_EQ(server.Wait().ToString(), "ended with status 0");
+  EXPECT_LT(absl::Now() - told, absl::Seconds(3)) << "calls under way have 5 s";
+}
+
+TEST_F(ByHandTest, AJobThatIsLostWithAShardMayBeginAgainUnderAnOrchestrator) {
+  WriteEndlessJob();
+  const std::vector<std::string> flags = {"--run_by", "orchestrator",     "--resume",
+                                          "auto",     "--checkpoint_dir", Path("checkpoints")};
+  std::vector<std::string> first = flags, second = flags;
+  first.insert(first.end(), {"--servers", "2"});
+  ChildProcess server = StartServer(first);
+  const std::string coordinator = address_;
+  second.insert(second.end(), {"--rank", "1", "--coordinator", coordinator});
+  ChildProcess victim = StartServer(second);
+  address_ = coordinator;
+  ChildProcess worker = StartWorker({"--run_by", "orchestrator"});
+  ASSERT_TRUE(worker.AwaitOutput(kUnderWay)) << worker.output();
+  // Its connections stay, so that the loss of the member is what the worker learns.
+  victim.Signal(SIGSTOP);
+  EXPECT_EQ(worker.Wait().ToString(), "ended with status 69") << worker.output();
+  EXPECT_THAT(worker.last_line(), HasSubstr("the job has failed: server 1 ("));
+  EXPECT_EQ(server.Wait().ToString(), "ended with status 69") << server.output();
+  EXPECT_THAT(server.last_line(), HasSubstr("its shard is lost"));
+  victim.Signal(SIGKILL);
+  EXPECT_EQ(StartWorker({"--run_by", "nobody"}).Wait().ToString(), "ended with status 2");
+}
+
 TEST_F(ByHandTest, AServerWithoutItsCoordinatorSaysWhatItLacks) {
   ChildProcess server({Binary("server/ballast_server"), "--listen", "127.0.0.1:0", "--rank", "1"});
   EXPECT_EQ(server.Wait().ToString(), "ended with status 2");

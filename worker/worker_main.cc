@@ -88,6 +88,10 @@ ABSL_FLAG(std::string, trace_steps, "1-200", "With --trace: first and last step 
 ABSL_FLAG(
     int, gather_timeout, 300,
     "Seconds for all servers and workers to join; after that the worker exits with 75 and names the missing ones.");
+ABSL_FLAG(
+    std::string, run_by, "",
+    "orchestrator: a job that was lost with a server's shard exits with 69 instead of 1, because an orchestrator reads "
+    "exit codes.");
 
 namespace ballast {
 namespace {
@@ -98,13 +102,17 @@ constexpr char kUsage[] =
     "A second signal ends it immediately.\n"
     "Exit codes: 1: the job has failed. 2: bad input. 3: this worker lost its device or its connections; the job\n"
     "continues and the worker may be restarted. 75: other members were missing for longer than --gather_timeout;\n"
-    "the worker may be restarted.\n\n"
+    "the worker may be restarted. 69, with --run_by=orchestrator: the job was lost with a server's shard; all its\n"
+    "processes should start again, from the newest checkpoint.\n\n"
     "  ballast_worker --job examples/fashion_mnist.textproto --coordinator 127.0.0.1:7700\n\n"
     "`ballast predict`, `ballast eval` and `ballast serve` run ballast_worker with that word as the first argument.";
 
+constexpr char kOrchestrator[] = "orchestrator";
+
 // One day, because cluster schedulers may keep pods pending for hours.
 constexpr int kMaxGatherSeconds = 86400;
-// EX_TEMPFAIL of sysexits.h.
+// EX_UNAVAILABLE and EX_TEMPFAIL of sysexits.h.
+constexpr int kExitJobLost = 69;
 constexpr int kExitTemporary = 75;
 
 int Fail(const absl::Status& status, int code) {
@@ -187,6 +195,9 @@ absl::StatusOr<Worker::Options> ReadOptions() {
         absl::StrCat("--gather_timeout: got ", gather_timeout, ", want 1 to ", kMaxGatherSeconds));
   }
   options.gather_timeout = absl::Seconds(gather_timeout);
+  if (const std::string run_by = absl::GetFlag(FLAGS_run_by); !run_by.empty() && run_by != kOrchestrator) {
+    return absl::InvalidArgumentError(absl::StrCat("--run_by: got \"", run_by, "\", want orchestrator or nothing"));
+  }
   return options;
 }
 
@@ -243,6 +254,7 @@ int Run() {
   interruption.Watch(nullptr);
   if (absl::IsCancelled(status)) return Fail(status, 130);
   if ((*worker)->failed_to_gather()) return Fail(status, kExitTemporary);
+  if ((*worker)->lost_shard() && absl::GetFlag(FLAGS_run_by) == kOrchestrator) return Fail(status, kExitJobLost);
   // The other workers continue, and this one may rejoin after a restart.
   if (absl::IsUnavailable(status)) return Fail(status, 3);
   return status.ok() ? 0 : Fail(status, 1);
@@ -265,12 +277,12 @@ int main(int argc, char** argv) {
   }
   const absl::Status parsed = ballast::ParseFlags(
       argc, argv, ballast::kUsage,
-      {"job",         "coordinator",    "tls_ca",         "tls_cert",  "tls_key",     "token_file",
-       "insecure",    "rank",           "device",         "gpus",      "autotune",    "cuda_graphs",
-       "threads",     "run_dir",        "continue_run",   "mode",      "steps_ahead", "quorum",
-       "local_steps", "codec",          "value_codec",    "precision", "durability",  "shared_memory",
-       "trace",       "trace_steps",    "gather_timeout", "staleness", "http_port",   "http_address_file",
-       "flight_dir",  "http_token_file"});
+      {"job",         "coordinator", "tls_ca",         "tls_cert",  "tls_key",     "token_file",
+       "insecure",    "rank",        "device",         "gpus",      "autotune",    "cuda_graphs",
+       "threads",     "run_dir",     "continue_run",   "mode",      "steps_ahead", "quorum",
+       "local_steps", "codec",       "value_codec",    "precision", "durability",  "shared_memory",
+       "trace",       "trace_steps", "gather_timeout", "staleness", "http_port",   "http_address_file",
+       "flight_dir",  "run_by",      "http_token_file"});
   if (!parsed.ok()) return ballast::Fail(parsed, 2);
   return ballast::Run();
 }

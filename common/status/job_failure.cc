@@ -23,6 +23,10 @@ absl::Status JobFailedError(absl::string_view reason, const v1::JobFailure& fail
   return WithJobFailure(absl::AbortedError(absl::StrCat("the job has failed: ", reason)), failure);
 }
 
+bool IsLossOfServer(const absl::Status& status) {
+  return ReasonOf(status) == v1::ERROR_REASON_JOB_FAILED && SubjectOf(status, "role") == "server";
+}
+
 absl::Status CheckHeldJob(absl::string_view held, absl::string_view named) {
   if (held.empty() || named.empty() || held == named) return absl::OkStatus();
   return WithReason(

@@ -218,6 +218,20 @@ TEST_F(CoordinatorTest, WorkerThatWaitsForALeaseIsLostAllTheSameWhenItIsSilent) 
   EXPECT_EQ(coordinator_.waiting(), 0);
 }
 
+TEST_F(CoordinatorTest, AProcessThatEndsDoesNotWaitForItsCallers) {
+  Gather();
+  ASSERT_EQ(Acquire(worker0_), 1);
+  ASSERT_EQ(Acquire(worker1_), 2);
+  absl::Status lease, map;
+  coordinator_.AcquireLease(worker1_, {2}, absl::Hours(1), [&](auto grant) { lease = grant.status(); });
+  const uint64_t epoch = coordinator_.shard_map().epoch();
+  coordinator_.AwaitShardMap(epoch + 1, absl::Hours(1), "peer", [&](auto newer) { map = newer.status(); });
+  coordinator_.EndWaits(absl::UnavailableError("shutting down"));
+  EXPECT_TRUE(absl::IsUnavailable(lease)) << lease;
+  EXPECT_TRUE(absl::IsUnavailable(map)) << map;
+  EXPECT_EQ(coordinator_.waiting(), 0);
+}
+
 TEST_F(CoordinatorTest, CallsThatWaitForANewerMapAreBoundedForEachPeer) {
   Gather();
   const uint64_t epoch = coordinator_.shard_map().epoch();

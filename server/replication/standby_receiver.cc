@@ -104,6 +104,11 @@ bool StandbyReceiver::lost() const {
   return stage_ == Stage::kLost || (stage_ == Stage::kFollowing && timed_out);
 }
 
+bool StandbyReceiver::awaits_server() const {
+  absl::MutexLock lock(&mutex_);
+  return stage_ == Stage::kIdle && standby_ != 0;
+}
+
 bool StandbyReceiver::following() const {
   absl::MutexLock lock(&mutex_);
   return stage_ == Stage::kFollowing && whole_;

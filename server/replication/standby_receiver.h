@@ -42,6 +42,8 @@ class StandbyReceiver {
   void Close();
   // True if the stream has ended or, once the shard is whole, no message arrived within the server's timeout.
   bool lost() const;
+  // True if this process is a standby that no server has sent anything to.
+  bool awaits_server() const;
   // True while the standby has the whole shard and follows its server.
   bool following() const;
 

@@ -177,6 +177,7 @@ absl::StatusOr<absl::Duration> CoordinatorMember::Beat() {
     job_state_ = response.state();
     *joined_.mutable_member() = member;
   }
+  events_.on_state(response.state());
   events_.on_heard(news);
   if (promoted) events_.on_part(member);
   if (member.role() == v1::ROLE_SERVER) events_.on_standby(response.standby());

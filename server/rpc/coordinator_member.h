@@ -55,6 +55,8 @@ class CoordinatorMember {
     std::function<std::vector<v1::CausedWait>()> caused_waits;
     // Gets this process's role once it has joined, and when it takes over.
     std::function<void(const v1::Member&)> on_part;
+    // Gets the job's state with each heartbeat.
+    std::function<void(v1::JobState)> on_state;
     // With standbys only: pair_news returns the report on the peer, on_heard gets each report that the coordinator
     // has.
     std::function<ReplicationReport()> pair_news;

@@ -100,6 +100,8 @@ class Job:
         if action == "FailJob":
             if self.finished is None:
                 self.finished = ("Failed", "PodFailurePolicy", message)
+        elif action == "FailIndex":
+            self._failed_indexes.setdefault(pod.index, "PodFailurePolicy")
         elif action == "Count":
             self._failures[pod.index] = self._failures.get(pod.index, 0) + 1
 

@@ -9,6 +9,7 @@ from controllers import Job, JobSet, StatefulSet
 POLICY = {"rules": [
     {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
     {"action": "FailJob", "onExitCodes": {"containerName": "c", "operator": "In", "values": [1, 2]}},
+    {"action": "FailIndex", "onExitCodes": {"containerName": "c", "operator": "In", "values": [69]}},
 ]}
 
 
@@ -110,6 +111,21 @@ class JobTest(unittest.TestCase):
         self.cluster.delete(self.cluster.active()["j-0"])
         self.step(job, 1000)
         self.assertEqual(len(self.cluster.all), 2)
+
+    def test_an_index_that_a_rule_fails_is_not_replaced(self):
+        job = self.job()
+        self.cluster.end("j-1", 69)
+        self.step(job)
+        self.step(job, 1000)
+        self.assertEqual(sorted(self.cluster.active()), ["j-0"])
+        self.assertEqual(job.status["failed_indexes"], [1])
+        self.assertIsNone(job.finished)
+
+    def test_one_failed_index_may_be_too_many(self):
+        job = self.job(maxFailedIndexes=0)
+        self.cluster.end("j-1", 69)
+        self.step(job)
+        self.assertEqual(job.finished[:2], ("Failed", "MaxFailedIndexesExceeded"))
 
     def test_fails_at_once_on_exit_codes_1_and_2(self):
         job = self.job()

@@ -354,6 +354,14 @@ absl::Status Worker::RunJob() {
             << (resources_->stream == nullptr ? absl::StrCat(resources_->train_examples, " training examples")
                                               : "a stream of training examples")
             << "; device " << resources_->devices.Describe() << std::endl;
+  absl::Status status = RunMemberships();
+  // All workers declare their tensors first. A shard that knows none is that of a new process.
+  const bool empty = ReasonOf(status) == v1::ERROR_REASON_NO_JOB;
+  lost_shard_ = empty || IsLossOfServer(status);
+  return empty ? Annotate(status, "a server was lost, and its shard with it") : status;
+}
+
+absl::Status Worker::RunMemberships() {
   while (true) {
     if (std::optional<absl::Status> status = RunMembership(); status.has_value()) return *status;
     Disconnect();

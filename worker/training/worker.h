@@ -70,6 +70,9 @@ class Worker {
   // Options::gather_timeout or the coordinator was lost; a restart may succeed.
   bool failed_to_gather() const { return failed_to_gather_; }
 
+  // Valid after Run. True if a server was lost, and its shard with it: the job can only begin again, from a checkpoint.
+  bool lost_shard() const { return lost_shard_; }
+
   // Ends Run after the current step. Returns false before the worker has joined, when there is nothing to save.
   bool Interrupt();
 
@@ -77,6 +80,8 @@ class Worker {
   explicit Worker(Options options) : options_(std::move(options)) {}
   absl::Status Open();
   absl::Status RunJob();
+  // Joins, trains and leaves until the job has ended for this worker.
+  absl::Status RunMemberships();
   // Joins, trains and leaves once. nullopt if the coordinator declared this worker lost, which may then join again.
   std::optional<absl::Status> RunMembership();
   void Disconnect();
@@ -106,6 +111,7 @@ class Worker {
   std::optional<WorkerResources> resources_;
   absl::Time started_;
   bool failed_to_gather_ = false;
+  bool lost_shard_ = false;
   // True if this process has joined before and lost that membership.
   bool returns_ = false;
   v1::JoinResponse joined_;

@@ -2,8 +2,12 @@
 """Rules that every rendered set of objects keeps. Each yields the sentences that say what is wrong."""
 
 import re
+import sys
 
-from rendering import container, environment, pod_templates
+from rendering import ROOT, container, environment, pod_templates
+
+sys.path.insert(0, str(ROOT / "tests" / "kubernetes"))
+from policies import Peer, Policies  # pylint: disable=wrong-import-position
 
 VOLUMES = {"configMap", "emptyDir", "persistentVolumeClaim", "projected", "secret"}
 
@@ -71,7 +75,8 @@ def mounts(objects):
 
 
 def failures(objects):
-    """Codes 1 and 2 fail a Job of workers, evictions do not count, other ends are repaired."""
+    """Codes 1 and 2 fail a Job of workers, evictions do not count, other ends are repaired. In a JobSet, 69 of a server
+    fails its index, and thereby restarts the set."""
     for item in objects:
         spec = item.get("spec", {})
         spec = spec["template"]["spec"] if item["kind"] == "ClusterTrainingRuntime" else spec
@@ -81,8 +86,17 @@ def failures(objects):
         for where, job in jobs:
             rules = [(rule["action"], rule.get("onExitCodes", {}).get("values")) for rule in
                      job.get("podFailurePolicy", {}).get("rules", [])]
-            if rules != [("Ignore", None), ("FailJob", [1, 2])]:
-                yield f"{where}: the rules of its podFailurePolicy are {rules}, want Ignore, then FailJob for 1 and 2"
+            component = job["template"]["metadata"]["labels"]["app.kubernetes.io/component"]
+            want = [("Ignore", None), ("FailJob", [1, 2])]
+            if component == "server":
+                want.append(("FailIndex", [69]))
+                if job.get("maxFailedIndexes") != 0:
+                    yield f"{where}: maxFailedIndexes is {job.get('maxFailedIndexes')}, want 0: a failed index fails the Job"
+            if rules != want:
+                yield f"{where}: the rules of its podFailurePolicy are {rules}, want {want}"
+            run_by = environment(job["template"], objects).get("BALLAST_RUN_BY")
+            if item["kind"] != "Job" and run_by != "orchestrator":
+                yield f"{where}: BALLAST_RUN_BY is {run_by}, want orchestrator, so that a lost job exits with 69"
             if not job.get("backoffLimit", 0) + job.get("backoffLimitPerIndex", 0):
                 yield f"{where}: a pod is never replaced"
             if "backoffLimitPerIndex" in job and job.get("podReplacementPolicy") != "Failed":
@@ -142,7 +156,34 @@ def probes(objects):
                     yield f"{where}: {kind} is {probe}, want {path} at port http with HTTPS"
 
 
-RULES = (restricted, variables, mounts, failures, sizes, probes)
+def flows(objects):
+    """Network policies let members reach the ports that they need, Prometheus the pages, and nobody anything else."""
+    labels = {template["metadata"]["labels"]["app.kubernetes.io/component"]: template["metadata"]["labels"]
+              for _, template, _ in pod_templates(objects)}
+    policies = Policies({(item["kind"], item["metadata"]["name"]): item for item in objects})
+    if not policies or len(labels) < 2:
+        return
+    peers = {
+        "a server": Peer(labels["server"]), "a worker": Peer(labels["worker"]), "another pod": Peer({"app": "other"}),
+        "Prometheus": Peer({"app": "prometheus"}, "monitoring"), "a pod of another namespace": Peer(labels["worker"], "x"),
+        "DNS": Peer({"k8s-app": "kube-dns"}, "kube-system"), "the internet": Peer(),
+    }
+    allowed = {(source, "a server", port) for source in ("a server", "a worker") for port in (7700, 7701)}
+    allowed |= {("Prometheus", to, 7702) for to in ("a server", "a worker")}
+    for source in peers:
+        for to in ("a server", "a worker", "the internet"):
+            for port in (443, 7700, 7701, 7702):
+                if to == "the internet" and source not in ("a server", "a worker"):
+                    continue  # Not these policies' concern.
+                got, want = policies.allow(peers[source], peers[to], port), (source, to, port) in allowed
+                if got != want:
+                    yield f"network policy: {source} {'reaches' if got else 'does not reach'} port {port} of {to}"
+    for source in ("a server", "a worker"):
+        if not policies.allow(peers[source], peers["DNS"], 53, "UDP"):
+            yield f"network policy: {source} does not reach DNS"
+
+
+RULES = (restricted, variables, mounts, failures, sizes, probes, flows)
 
 
 def broken(objects):

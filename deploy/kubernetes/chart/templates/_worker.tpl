@@ -42,6 +42,7 @@ spec:
         {{- if $jobset }}
         {{- include "ballast.variable" (list "BALLAST_RUN_DIR" "/shared/$(JOBSET_NAME)/$(JOBSET_UID)/run") | nindent 8 }}
         {{- include "ballast.variable" (list "BALLAST_CONTINUE_RUN" "true") | nindent 8 }}
+        {{- include "ballast.variable" (list "BALLAST_RUN_BY" "orchestrator") | nindent 8 }}
         {{- else }}
         {{- include "ballast.variable" (list "BALLAST_RUN_DIR" "/run-dir") | nindent 8 }}
         {{- end }}
@@ -96,6 +97,13 @@ podFailurePolicy:
         containerName: {{ .role }}
         operator: In
         values: [1, 2]
+    {{- if eq .role "server" }}
+    - action: FailIndex
+      onExitCodes:
+        containerName: server
+        operator: In
+        values: [69]
+    {{- end }}
 {{- end }}
 
 {{- define "ballast.claim" -}}
