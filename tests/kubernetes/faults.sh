@@ -8,7 +8,7 @@ usage() {
 Usage: tests/kubernetes/faults.sh [flags] [test ...]
 
 Checks the stand-in's pods (kubelet_test.py); then renders folders of deploy/kubernetes and runs the cases of
-faults_test.py, or only those that are named. Takes some minutes.
+faults_test.py, or only those that are named. Takes some minutes; //tests/kubernetes:cluster_test runs the cheapest.
 
   --ballast FILE, --server FILE, --worker FILE
                      the programs (default: builds them)

@@ -46,6 +46,28 @@ class FaultTest(unittest.TestCase):
         self.addCleanup(training.close)
         return training
 
+    @staticmethod
+    def take_checkpoints(objects):
+        """Makes the job take one every three seconds."""
+        for item in of_kind(objects, "ConfigMap"):
+            if "job.textproto" in item["data"]:
+                item["data"]["job.textproto"] = item["data"]["job.textproto"].replace(
+                    "durability {", "durability { checkpoint_seconds: 3")
+
+    def finish_after_restart(self, training, kill):
+        """Waits for a checkpoint, kills server pods, and expects one restart of the set, from a checkpoint."""
+        self.wait_until_training(training)
+        training.run_until(lambda: any(training.work.glob("claims/*/*/*/checkpoints/*.manifest")), 120, "a checkpoint")
+        for rank in kill:
+            training.cluster.container(training.cluster.find("server", rank)).kill()
+        jobset = training.cluster.controller(JobSet)
+        training.run_until(lambda: jobset.restarts == 1, 60, "the set to restart")
+        summary = self.finish(training)
+        self.assertEqual(jobset.restarts, 1)
+        self.assertEqual((summary["epochs"], summary["examples"]), (4, 240000))
+        logs = "".join(path.read_text() for path in training.work.glob("logs/ballast-server-*.log"))
+        self.assertIn("server 0 resumes from /shared/ballast/", logs)
+
     def wait_until_training(self, training):
         training.run_until(lambda: not training.missing() and training.progress() > 0, 120,
                            lambda: ", ".join(training.missing()) or "the first step")
@@ -55,6 +77,8 @@ class FaultTest(unittest.TestCase):
         summary = training.summary()
         self.assertEqual((summary["pushes_lost"], summary["pushes_duplicated"]), (0, 0))
         self.assertGreater(summary["test_accuracy"], 0.8)
+        # All were held against the network policies. Each worker and each server but one has a connection.
+        self.assertGreaterEqual(training.connections, 3)
         return summary
 
     def run(self, result=None):
@@ -90,8 +114,11 @@ class FaultTest(unittest.TestCase):
         training = self.start("jobset", epochs=3)
         self.wait_until_training(training)
         pod = training.cluster.find("server", 0)
+        evicted = training.cluster.now()
         training.evict(pod)
         self.assertNotEqual(training.cluster.find("server", 0).address, pod.address)
+        # Others wait for it: calls under way do not keep it from ending.
+        self.assertLess(pod.finished_at - evicted, 3)
         self.finish(training)
 
     # Fault 3: the first eviction of a worker ended the job.
@@ -113,6 +140,28 @@ class FaultTest(unittest.TestCase):
         training = self.start("jobset", change=spoil)
         with self.assertRaisesRegex(JobFailed, "exit code 2 matching FailJob rule"):
             training.run_until(training.cluster.result, 120, "the job to fail")
+
+    # Too little memory: said before the first step, not by a kill in the middle.
+
+    def fail_at_start(self, code, sentence, **variables):
+        """Starts a JobSet whose servers have other values of variables and 1 GiB; expects its end with a sentence."""
+        def change(objects):
+            for item in of_kind(objects, "JobSet"):
+                container = item["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["containers"][0]
+                container["resources"]["limits"]["memory"] = "1Gi"
+                for variable in container["env"]:
+                    variable.update({"value": variables[variable["name"]]} if variable["name"] in variables else {})
+
+        training = self.start("jobset", change=change)
+        with self.assertRaisesRegex(JobFailed, f"exit code {code} matching FailJob rule"):
+            training.run_until(training.cluster.result, 120, "the job to fail")
+        self.assertRegex("".join(path.read_text() for path in training.work.glob("logs/*.log")), sentence)
+
+    def test_a_server_with_less_memory_than_it_may_use_does_not_start(self):
+        self.fail_at_start(2, r"error: --memory_limit_gib: got 1.5, want at most 1.0 GiB, the limit in /sys/fs/cgroup/")
+
+    def test_a_model_that_does_not_fit_is_refused_before_it_trains(self):
+        self.fail_at_start(1, r"error: .*would hold \d+ bytes, at most \d+ are allowed", BALLAST_MEMORY_LIMIT_GIB="0.001")
 
     # Fault 4: pods that start more than a minute apart ended the job.
 
@@ -143,22 +192,17 @@ class FaultTest(unittest.TestCase):
         def allow_no_failure(objects):
             for item in of_kind(objects, "JobSet"):
                 item["spec"]["replicatedJobs"][0]["template"]["spec"]["backoffLimitPerIndex"] = 0
-            for item in of_kind(objects, "ConfigMap"):
-                if "job.textproto" in item["data"]:
-                    item["data"]["job.textproto"] = item["data"]["job.textproto"].replace(
-                        "durability {", "durability { checkpoint_seconds: 3")
+            self.take_checkpoints(objects)
 
-        training = self.start("jobset", epochs=4, change=allow_no_failure)
-        self.wait_until_training(training)
-        training.run_until(lambda: any(training.work.glob("claims/*/*/*/checkpoints/*.manifest")), 120, "a checkpoint")
-        training.cluster.container(training.cluster.find("server", 1)).kill()
-        jobset = training.cluster.controller(JobSet)
-        training.run_until(lambda: jobset.restarts == 1, 60, "the set to restart")
-        summary = self.finish(training)
-        self.assertEqual(jobset.restarts, 1)
-        self.assertEqual((summary["epochs"], summary["examples"]), (4, 240000))
-        logs = "".join(path.read_text() for path in training.work.glob("logs/ballast-server-*.log"))
-        self.assertIn("server 0 resumes from /shared/ballast/", logs)
+        self.finish_after_restart(self.start("jobset", epochs=4, change=allow_no_failure), kill=[1])
+
+    def test_a_server_lost_with_its_standby_restarts_the_set_from_its_newest_checkpoint(self):
+        training = self.start("jobset", epochs=4, change=self.take_checkpoints)
+        self.finish_after_restart(training, kill=[1, 3])
+        self.assertRegex("\n".join(self.lines), r"pod ballast-server-0-\d-\w+ failed with exit code 69: FailIndex")
+
+    def test_the_coordinator_lost_with_its_standby_restarts_the_set_from_its_newest_checkpoint(self):
+        self.finish_after_restart(self.start("jobset", epochs=4, change=self.take_checkpoints), kill=[0, 2])
 
     # Nodes.
 
