@@ -55,6 +55,7 @@ REFUSED = [
     ("durability=replica", "durability"),
     ("servers=0", "servers"),
     ("workers=two", "workers"),
+    ("docs=https://example.org", "docs"),
     ("memory.server.request=1Gb", "memory/server/request"),
     ("parameters=500000000",
      "memory.server.request: got 512Mi, want at least 3182Mi for a model of 500000000 parameters on 2 servers"),
@@ -83,6 +84,7 @@ MISSPELT = [
     ("TrainJob", "spec.trainer.resourcesPerNode"),
     ("PodMonitor", "spec.podMetricsEndpoints.0.tlsConfig.serverName"),
     ("PodMonitor", "spec.selector.matchLabels"),
+    ("PrometheusRule", "spec.groups.0.rules.0.annotations"),
     ("Certificate", "spec.issuerRef.kind"),
 ]
 
@@ -180,9 +182,22 @@ def check_chart(renderer, rendered):
                 yield f"chart with {value}: got {error}, want it to say {want!r}"
         else:
             yield f"chart with {value}: rendered, want an error that says {want!r}"
+    yield from check_alerts(renderer)
     # Another size and name.
     big = renderer.chart(["servers=3", "workers=5"])
     yield from (f"chart with 3 servers: {sentence}" for sentence in broken(big))
+
+
+def check_alerts(renderer):
+    """What the values of the chart change of alerts and dashboard; that both are those of kustomize is compared."""
+    on = "components.monitoring=true"
+    kinds = {(item["kind"], item["metadata"]["name"]) for item in renderer.chart([on, "alerts=false", "dashboard=false"])}
+    for left in sorted({("PrometheusRule", "ballast"), ("ConfigMap", "ballast-dashboard")} & kinds):
+        yield f"chart without alerts and dashboard: has {left}"
+    [rule] = [item for item in renderer.chart([on, "docs=https://example.org/"]) if item["kind"] == "PrometheusRule"]
+    links = {one["annotations"]["runbook_url"] for group in rule["spec"]["groups"] for one in group["rules"]}
+    if not all(link.startswith("https://example.org/docs/guide/alerts.md#") for link in links):
+        yield f"chart with docs: the runbook links are {sorted(links)}"
 
 
 def check_jobs():
