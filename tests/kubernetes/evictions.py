@@ -27,7 +27,7 @@ def secrets_from(keys):
 
     secrets = {
         "ballast-server": files("ca.pem", "server.pem", "server.key", "tokens", "reader.token"),
-        "ballast-worker": files("ca.pem", "client.pem", "client.key", "worker.token"),
+        "ballast-worker": files("ca.pem", "client.pem", "client.key", "worker.token", "reader.token"),
     }
     for role, identity in (("server", "server"), ("worker", "client")):
         secrets[f"ballast-{role}-tls"] = {

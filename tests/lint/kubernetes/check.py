@@ -155,6 +155,16 @@ def check_overlays(rendered):
             yield f"{folder}: BALLAST_DURABILITY is {got}, want {want}"
 
 
+def check_metrics(rendered):
+    """The PodMonitor has one token, a reader's."""
+    for (folder, _), objects in rendered.items():
+        for where, template, _ in pod_templates(objects):
+            values = environment(template, [])
+            if values["BALLAST_TOKEN_FILE"].endswith("worker.token") and not values.get(
+                    "BALLAST_HTTP_TOKEN_FILE", "").endswith("/reader.token"):
+                yield f"{folder}, {where}: its metrics do not accept a reader's token"
+
+
 def check_chart(renderer, rendered):
     for folder, components, values in SAME:
         try:
@@ -231,6 +241,7 @@ def main():
             where = f"{folder}{' with ' if components else ''}{', '.join(components)}"
             problems += [f"{where}: {sentence}" for sentence in broken(objects)]
         problems += check_overlays(rendered)
+        problems += check_metrics(rendered)
         problems += check_chart(renderer, rendered)
         with tempfile.TemporaryDirectory() as work:
             problems += check_types(Schema(flags.node_modules, pathlib.Path(work)), rendered)

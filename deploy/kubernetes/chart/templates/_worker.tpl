@@ -29,6 +29,7 @@ spec:
         {{- end }}
         {{- include "ballast.variable" (list "BALLAST_HTTP_PORT" "0.0.0.0:7702") | nindent 8 }}
         {{- include "ballast.tls" (dict "identity" "client" "tokens" "worker.token") | nindent 8 }}
+        {{- include "ballast.variable" (list "BALLAST_HTTP_TOKEN_FILE" "/etc/ballast/keys/reader.token") | nindent 8 }}
         {{- include "ballast.variable" (list "BALLAST_JOB" "/etc/ballast/job/job.textproto") | nindent 8 }}
         {{- include "ballast.variable" (list "BALLAST_DURABILITY" .Values.durability) | nindent 8 }}
         - name: BALLAST_THREADS
@@ -77,7 +78,7 @@ spec:
     - name: job
       configMap:
         name: {{ include "ballast.jobName" . }}
-    {{- include "ballast.keys" (dict "root" . "role" "worker" "identity" "client" "tokens" (list "worker.token")) | nindent 4 }}
+    {{- include "ballast.keys" (dict "root" . "role" "worker" "identity" "client" "tokens" (list "worker.token" "reader.token")) | nindent 4 }}
     {{- if not $jobset }}
     - name: run-dir
       emptyDir: {}
