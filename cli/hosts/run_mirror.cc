@@ -25,7 +25,10 @@ constexpr size_t kFull = 4 << 20;
 // Files under temporary names are renamed once they are complete.
 bool IsTemporary(absl::string_view name) { return absl::EndsWith(name, ".tmp") || absl::EndsWith(name, ".partial"); }
 
-bool Grows(absl::string_view name) { return absl::EndsWith(name, ".jsonl"); }
+// Lines, and events for TensorBoard.
+bool Grows(absl::string_view name) {
+  return absl::EndsWith(name, ".jsonl") || absl::StartsWith(name, "events.out.tfevents.");
+}
 
 absl::Status CheckPath(const std::string& path) {
   const std::vector<absl::string_view> parts = absl::StrSplit(path, '/');

@@ -16,7 +16,7 @@ namespace ballast {
 // Keeps a host's copy of the run directory and the launch's own alike: writes the launch's files into the copy, and
 // sends the launch what the host's processes write there. Invariant: a file of the launch is sent back only once it
 // has changed, and keys never. Owns the state of each file as of the last look. A file that is renamed into place is
-// sent whole; a .jsonl file that grew is sent from where it ended. Thread safety: none.
+// sent whole; a .jsonl or TensorBoard file that grew is sent from where it ended. Thread safety: none.
 class RunMirror {
  public:
   // `path` exists. It is not removed.

@@ -90,12 +90,14 @@ TEST_F(RunMirrorTest, SendsEachFileOnceAndAgainWhenItWasReplaced) {
   EXPECT_EQ(Here("logs/server-0.address"), "127.0.0.1:2\n");
 }
 
-TEST_F(RunMirrorTest, SendsOnlyTheNewLinesOfAGrowingFile) {
-  Append("metrics.jsonl", "one\n");
-  EXPECT_THAT(Send(), ElementsAre("metrics.jsonl 0 4"));
-  Append("metrics.jsonl", "two\n");
-  EXPECT_THAT(Send(), ElementsAre("metrics.jsonl 4 4"));
-  EXPECT_EQ(Here("metrics.jsonl"), "one\ntwo\n");
+TEST_F(RunMirrorTest, SendsOnlyWhatIsNewInAGrowingFile) {
+  for (const std::string name : {"metrics.jsonl", "events.out.tfevents.1.host"}) {
+    Append(name, "one\n");
+    EXPECT_THAT(Send(), ElementsAre(name + " 0 4"));
+    Append(name, "two\n");
+    EXPECT_THAT(Send(), ElementsAre(name + " 4 4"));
+    EXPECT_EQ(Here(name), "one\ntwo\n");
+  }
 }
 
 TEST_F(RunMirrorTest, ContinuesAFileThatTheLaunchHadFromAnEarlierConnection) {

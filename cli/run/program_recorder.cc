@@ -11,7 +11,7 @@
 namespace ballast {
 
 absl::StatusOr<ProgramRecorder> ProgramRecorder::Create(const RunFolder& folder) {
-  absl::StatusOr<ProgressRecorder> metrics = ProgressRecorder::Open(folder.metrics());
+  absl::StatusOr<ProgressRecorder> metrics = ProgressRecorder::Open(folder);
   if (!metrics.ok()) return metrics.status();
   return ProgramRecorder(folder, *std::move(metrics));
 }
@@ -50,6 +50,7 @@ absl::Status ProgramRecorder::Finish(bool interrupted) {
   AddProgress(progress_.progress(), summary);
   if (progress_.progress().has_last_evaluation()) AddEvaluation(progress_.progress().last_evaluation(), summary);
   AddShards(shards_, summary);
+  metrics_.Finish(progress_.progress(), shards_);
   if (!shards_.empty()) AddPushes(progress_, shards_, summary);
   summary.run_dir = folder_.path();
   summary.device = "program";

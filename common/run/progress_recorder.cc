@@ -3,13 +3,14 @@
 
 #include <algorithm>
 
+#include "common/metrics/histogram.h"
 #include "common/text/number_text.h"
 
 namespace ballast {
-absl::StatusOr<ProgressRecorder> ProgressRecorder::Open(const std::string& path) {
-  absl::StatusOr<MetricsWriter> metrics = MetricsWriter::Open(path);
+absl::StatusOr<ProgressRecorder> ProgressRecorder::Open(const RunFolder& folder) {
+  absl::StatusOr<MetricsWriter> metrics = MetricsWriter::Open(folder.metrics());
   if (!metrics.ok()) return metrics.status();
-  return ProgressRecorder(path, *std::move(metrics));
+  return ProgressRecorder(folder, *std::move(metrics));
 }
 
 absl::Status ProgressRecorder::Resume(const v1::JobProgress& progress) {
@@ -52,6 +53,7 @@ absl::Status ProgressRecorder::Train(const v1::JobProgress& progress, std::optio
   metrics.dropped = line.dropped();
   metrics.skipped_steps = line.skipped();
   metrics.loss_scale = loss_scale;
+  events_.Write(metrics);
   return metrics_.Write(metrics);
 }
 
@@ -96,7 +98,14 @@ absl::Status ProgressRecorder::Test(const v1::Evaluation& evaluation, double sec
     metrics.log_loss = evaluation.loss();
   }
   if (evaluation.has_calibration()) metrics.calibration = evaluation.calibration();
+  events_.Write(metrics);
   return metrics_.Write(metrics);
+}
+
+void ProgressRecorder::Finish(const v1::JobProgress& progress, absl::Span<const v1::GetStatusResponse> shards) {
+  v1::Histogram staleness;
+  for (const v1::GetStatusResponse& shard : shards) Merge(shard.staleness(), staleness);
+  if (staleness.count() > 0) events_.Write(static_cast<int64_t>(progress.step()), staleness);
 }
 
 }  // namespace ballast

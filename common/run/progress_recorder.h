@@ -8,17 +8,21 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "ballast/v1/coordinator_service.pb.h"
+#include "ballast/v1/parameter_service.pb.h"
 #include "common/run/metrics.h"
+#include "common/run/run_folder.h"
+#include "common/run/tensorboard_events.h"
 
 namespace ballast {
 
-// Owns the metrics.jsonl of a run, and writes a job's progress to it: each line, evaluation and epoch once. Does not
-// know who trains. Thread safety: none.
+// Owns the metrics.jsonl of a run and its events for TensorBoard, and writes a job's progress to them: each line,
+// evaluation and epoch once. Does not know who trains. Thread safety: none.
 class ProgressRecorder {
  public:
-  // Creates the file, or appends to it.
-  static absl::StatusOr<ProgressRecorder> Open(const std::string& path);
+  // Creates metrics.jsonl, or appends to it. Errors are those of metrics.jsonl, here and below.
+  static absl::StatusOr<ProgressRecorder> Open(const RunFolder& folder);
 
   // Continues the metrics of a job that an earlier process has begun: lines that it wrote are not written again.
   absl::Status Resume(const v1::JobProgress& progress);
@@ -27,12 +31,16 @@ class ProgressRecorder {
   absl::Status Test(const v1::Evaluation& evaluation, double seconds);
   // Writes the lines of the epochs that are done, up to `evaluated`, the number of epochs that were evaluated.
   absl::Status EndEpochs(const v1::JobProgress& progress, uint32_t evaluated);
+  // Writes the staleness of all gradients, as the shards counted it until the end of the job.
+  void Finish(const v1::JobProgress& progress, absl::Span<const v1::GetStatusResponse> shards);
 
  private:
-  ProgressRecorder(std::string path, MetricsWriter metrics) : path_(std::move(path)), metrics_(std::move(metrics)) {}
+  ProgressRecorder(const RunFolder& folder, MetricsWriter metrics)
+      : path_(folder.metrics()), metrics_(std::move(metrics)), events_(folder.path()) {}
 
   std::string path_;
   MetricsWriter metrics_;
+  TensorboardEvents events_;
   // Number of JobProgress.lines that are written.
   uint64_t lines_ = 0;
   // The last epoch that has a line, and the time and the examples of the job at its end.

@@ -27,7 +27,7 @@ absl::StatusOr<RunRecorder> RunRecorder::Create(Options options) {
                                          : RunFolder::Create(options.run_dir);
   if (options.resumes && absl::IsAlreadyExists(folder.status())) folder = RunFolder(options.run_dir);
   if (!folder.ok()) return folder.status();
-  absl::StatusOr<ProgressRecorder> metrics = ProgressRecorder::Open(folder->metrics());
+  absl::StatusOr<ProgressRecorder> metrics = ProgressRecorder::Open(*folder);
   if (!metrics.ok()) return metrics.status();
   // The file of `ballast launch` also says where the job came from.
   const v1::Job job = WithAbsolutePaths(options.job, options.job_folder);
@@ -144,6 +144,7 @@ absl::Status RunRecorder::Finish(TrainableModel& model, const v1::JobProgress& p
   summary.interrupted = interrupted;
   summary.gpu_peak_bytes = totals.gpu_peak_bytes;
   AddShards(totals.shards, summary);
+  metrics_.Finish(progress, totals.shards);
   if (totals.reported.has_value() && !totals.shards.empty()) AddPushes(*totals.reported, totals.shards, summary);
   if (const std::string losses = DescribeLosses(summary); !losses.empty()) std::cerr << losses << std::endl;
   return WriteSummary(folder_.summary(), summary);
