@@ -4,6 +4,13 @@ load("@rules_cc//cc:defs.bzl", "cc_library", "cc_test")
 
 _ABSEIL = "@system//:absl"
 
+# Options of loops over arrays. Clang does not align them, so that each access of 512 bits to an array that begins
+# elsewhere crosses a cache line; 256 bits are a third faster there, also in functions for AVX-512.
+LOOP_COPTS = ["-O3"] + select({
+    "@platforms//cpu:x86_64": ["-mprefer-vector-width=256"],
+    "//conditions:default": [],
+})
+
 def ballast_test(name, srcs = None, deps = [], **kwargs):
     """A GoogleTest program.
 
