@@ -174,7 +174,7 @@ void JobControl::Update(absl::Time now) {
 absl::Status JobControl::ReportWaits(const Membership::Id& server,
                                      const google::protobuf::RepeatedPtrField<v1::CausedWait>& waits) {
   if (absl::Status status = members_.CheckJoined(server); !status.ok()) return status;
-  return caused_waits_.Report(server, waits);
+  return caused_waits_.Report(server.rank, server.incarnation, waits);
 }
 
 absl::StatusOr<JobControl::HeartbeatReply> JobControl::Heartbeat(const Membership::Id& id,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/coordinator/caused_wait_table.h"
+#include "common/metrics/caused_wait_table.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,20 +8,20 @@
 
 namespace ballast {
 
-absl::Status CausedWaitTable::Report(const Membership::Id& server,
+absl::Status CausedWaitTable::Report(uint32_t rank, uint64_t incarnation,
                                      const google::protobuf::RepeatedPtrField<v1::CausedWait>& waits) {
   for (const v1::CausedWait& wait : waits) {
     if (wait.worker() < workers_ && std::isfinite(wait.seconds()) && wait.seconds() >= 0) continue;
-    return absl::InvalidArgumentError(absl::StrCat("caused_waits of server ", server.rank, ": got worker ",
-                                                   wait.worker(), " with ", wait.seconds(), " s, want one of ",
-                                                   workers_, " workers, and at least 0 s"));
+    return absl::InvalidArgumentError(absl::StrCat("caused_waits of server ", rank, ": got worker ", wait.worker(),
+                                                   " with ", wait.seconds(), " s, want one of ", workers_,
+                                                   " workers, and at least 0 s"));
   }
-  Shard& shard = shards_[server.rank];
-  if (shard.incarnation > server.incarnation) return absl::OkStatus();
-  if (shard.incarnation < server.incarnation) {
+  Shard& shard = shards_[rank];
+  if (shard.incarnation > incarnation) return absl::OkStatus();
+  if (shard.incarnation < incarnation) {
     for (const auto& [worker, seconds] : shard.newest) shard.earlier[worker] += seconds;
     shard.newest.clear();
-    shard.incarnation = server.incarnation;
+    shard.incarnation = incarnation;
   }
   for (const v1::CausedWait& wait : waits) shard.newest[wait.worker()] = wait.seconds();
   return absl::OkStatus();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/coordinator/caused_wait_table.h"
+#include "common/metrics/caused_wait_table.h"
 
 #include <limits>
 #include <utility>
@@ -26,7 +26,7 @@ class CausedWaitTableTest : public testing::Test {
       one->set_worker(worker);
       one->set_seconds(seconds);
     }
-    return table_.Report({MemberRole::kServer, server, incarnation}, report);
+    return table_.Report(server, incarnation, report);
   }
 
   Waits Longest() const {

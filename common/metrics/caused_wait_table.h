@@ -8,7 +8,6 @@
 #include "ballast/v1/coordinator_service.pb.h"
 #include "ballast/v1/tensor.pb.h"
 #include "google/protobuf/repeated_field.h"
-#include "server/coordinator/membership.h"
 
 namespace ballast {
 
@@ -18,8 +17,10 @@ class CausedWaitTable {
  public:
   explicit CausedWaitTable(uint32_t workers) : workers_(workers) {}
 
-  // INVALID_ARGUMENT for a worker that the job does not have, or a time that is not a number or negative.
-  absl::Status Report(const Membership::Id& server, const google::protobuf::RepeatedPtrField<v1::CausedWait>& waits);
+  // A report of the server of `shard`, of that incarnation. INVALID_ARGUMENT for a worker that the job does not have,
+  // or a time that is not a number or negative.
+  absl::Status Report(uint32_t shard, uint64_t incarnation,
+                      const google::protobuf::RepeatedPtrField<v1::CausedWait>& waits);
 
   // Fills in caused_waits: for each worker the time at the shard where it is longest, because shards wait side by side.
   void Fill(v1::JobProgress& progress) const;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/shard/caused_waits.h"
+#include "common/metrics/caused_waits.h"
 
 #include <algorithm>
 
