@@ -65,7 +65,9 @@ TEST_F(KeyFolderTest, EveryCertificateIsForThisMachineAndTheServersForTheirHosts
   const CertificateAuthority::Validity day = {now_ - absl::Hours(1), now_ + absl::Hours(24)};
   const KeyFolder folder = KeyFolder::Make(path_, {"mnist", {"*.ballast.default.svc"}, day, day}).value();
   for (const bool renewed : {false, true}) {
-    if (renewed) ASSERT_EQ(folder.Renew(day), absl::OkStatus());
+    if (renewed) {
+      ASSERT_EQ(folder.Renew(day), absl::OkStatus());
+    }
     for (const char* who : {"server", "client"}) {
       const std::string pem = Read(absl::StrCat(who, ".pem"));
       const Openssl<BIO> bio(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())));
