@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The stand-in cluster: nodes, scheduling, names, evictions, and one thread that lets everybody do what is due."""
 
+import os
 import time
 
 from controllers import Job, JobSet, StatefulSet
@@ -9,6 +10,8 @@ from objects import of_kind, select
 from policies import Peer, Policies, flows
 
 TICK = 0.05  # Seconds between two looks at everything.
+# Factor for all waits, on a machine that is busy with other things.
+PATIENCE = float(os.environ.get("BALLAST_TEST_PATIENCE", "1"))
 NODE_LOST_AFTER = 5  # Seconds until the cluster notices; 5 minutes and more in a real one.
 
 
@@ -176,6 +179,7 @@ class Cluster:
 
     def run_until(self, condition, timeout, waited_for):
         """Steps until `condition()`. `waited_for`, a text or a function that gives one, completes the error."""
+        timeout *= PATIENCE
         end = self.now() + timeout
         while True:
             self.step()
@@ -183,7 +187,7 @@ class Cluster:
                 return
             if self.now() >= end:
                 text = waited_for() if callable(waited_for) else waited_for
-                raise Timeout(f"waited {timeout} s for {text}")
+                raise Timeout(f"waited {timeout:.0f} s for {text}")
             time.sleep(TICK)
 
     def close(self):

@@ -229,8 +229,10 @@ class Container:
         context = self.pod.spec.get("securityContext", {})
         user, group = context.get("runAsUser", 0), context.get("runAsGroup", 0)
         try:
+            # Not in the pod's PID namespace: nsenter would fork, a command whose nsenter was killed after the timeout
+            # would be left as a zombie, and the pod could not end before that is gone.
             result = subprocess.run(
-                ["nsenter", "--target", str(pid), "--mount", "--net", "--pid", "--ipc", "--uts", "--root", "--wd=/",
+                ["nsenter", "--target", str(pid), "--mount", "--net", "--ipc", "--uts", "--root", "--wd=/",
                  f"--setuid={user}", f"--setgid={group}", "--", *command],
                 env=self.variables(), capture_output=True, text=True, timeout=timeout, stdin=subprocess.DEVNULL)
         except subprocess.TimeoutExpired:
@@ -319,7 +321,9 @@ class Container:
     def close(self):
         """Frees everything but the logs and the claims."""
         if self._process is not None:
+            # Its process may not have started yet; with the parent it dies whenever it does.
             self.kill()
+            self._process.kill()
             self._process.wait(timeout=30)
             self._process = None
         self._kubelet.network.remove(self.netns)
