@@ -210,6 +210,18 @@ def check_alerts(renderer):
         yield f"chart with docs: the runbook links are {sorted(links)}"
 
 
+def check_flow_rule(rendered):
+    """The rule on network policies itself: a hole, and a door that is closed."""
+    for change, want in ((lambda spec: spec["egress"].append({}), "reaches port 443 of the internet"),
+                         (lambda spec: spec["ingress"].clear(), "Prometheus does not reach port 7702")):
+        changed = copy.deepcopy(rendered["jobset", ()])
+        for item in changed:
+            if item["kind"] == "NetworkPolicy":
+                change(item["spec"])
+        if not any(want in sentence for sentence in broken(changed)):
+            yield f"the rule on network policies misses a planted fault, {want!r}"
+
+
 def check_jobs():
     """The example, with what Kubernetes adds to it; kustomize and helm read no file of another folder."""
     example = (ROOT / "examples/fashion_mnist.textproto").read_text()
@@ -242,6 +254,7 @@ def main():
             problems += [f"{where}: {sentence}" for sentence in broken(objects)]
         problems += check_overlays(rendered)
         problems += check_metrics(rendered)
+        problems += check_flow_rule(rendered)
         problems += check_chart(renderer, rendered)
         with tempfile.TemporaryDirectory() as work:
             problems += check_types(Schema(flags.node_modules, pathlib.Path(work)), rendered)
