@@ -10,6 +10,7 @@
 #include "cli/command/command.h"
 #include "cli/command/completion.h"
 #include "cli/data/data_command.h"
+#include "cli/page/page_command.h"
 #include "cli/report/report.h"
 #include "cli/table/table_command.h"
 #include "common/program/arguments.h"
@@ -39,6 +40,10 @@ constexpr Command kCommands[] = {
      "use a model", "MODEL_OR_RUN"},
     {"status", "Show the progress of a run or of a server.", StatusCommand, "watch and compare", "RUN_DIR",
      StatusFlags},
+    {"page", "Show a run live in the browser: twenty panels, from the loss to the memory of each shard.", PageCommand,
+     "watch and compare", "RUN_DIR", PageFlags, /*streams=*/true},
+    {"top", "Show the figures of the page in the terminal.", TopCommand, "watch and compare", "RUN_DIR", TopFlags,
+     /*streams=*/true},
     {"runs", "List the runs with their results.", RunsCommand, "watch and compare", "DIR", RunsFlags},
     {"plot", "Write the report of a run, or one that compares runs.", PlotCommand, "watch and compare", "RUN_DIR",
      PlotFlags},

@@ -57,10 +57,13 @@ struct Command {
   const char* operand = "";
   // Null: another program parses the flags.
   FlagTable* flags = nullptr;
+  // Runs on after its first output, which must not wait for its end.
+  bool streams = false;
 };
 
 // Runs a command. With --json, a failure also is exactly one JSON object on `out`: what the command printed, if
-// anything, with the error's text as `error`, a word for programs as `reason`, and `exit_code`.
+// anything, with the error's text as `error`, a word for programs as `reason`, and `exit_code`. Of a command that
+// streams, that object follows those that it printed before.
 CommandResult RunWithJson(const Command& command, absl::Span<const std::string> args, std::ostream& out,
                           std::ostream& err);
 

@@ -50,6 +50,11 @@ CommandResult RunWithJson(const Command& command, absl::Span<const std::string> 
   const bool known = command.flags == nullptr ||
                      std::ranges::any_of(command.flags(), [](const FlagSpec& flag) { return flag.name == "json"; });
   if (!known || !AsksForJson(args)) return command.run(args, out, err);
+  if (command.streams) {
+    CommandResult result = command.run(args, out, err);
+    if (result.exit_status != kExitSuccess) out << FailureJson(result, "") << std::endl;
+    return result;
+  }
   std::ostringstream printed;
   CommandResult result = command.run(args, printed, err);
   const bool failed = result.exit_status != kExitSuccess;
