@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <iostream>
+#include <optional>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "cli/command/command.h"
 #include "cli/launch/launch_conclusion.h"
 #include "cli/launch/launch_environment.h"
+#include "cli/launch/launch_page.h"
 #include "cli/launch/launch_request.h"
 #include "cli/launch/launch_session.h"
 #include "common/job/job_config.h"
@@ -116,6 +118,12 @@ CommandResult LaunchCommand(absl::Span<const std::string> args, std::ostream& ou
   signal(SIGPIPE, SIG_IGN);
   PrintStart(*request, *folder, err);
   TakeBestModel(*request, *folder, err);
+  std::optional<LaunchPage> page;
+  if (request->page) {
+    absl::StatusOr<LaunchPage> started = LaunchPage::Start(OwnPath(), folder->path(), err);
+    if (!started.ok()) return EndRecord(*record, Fail(err, started.status(), kExitFailure), err);
+    page.emplace(*std::move(started));
+  }
   const LaunchSession session = {.epochs = request->job.training().epochs(),
                                  .endless = request->job.data().has_stream(),
                                  .insecure = request->insecure,

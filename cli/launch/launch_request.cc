@@ -228,6 +228,7 @@ const std::vector<FlagSpec>& LaunchFlags() {
       {"trace-steps", "A-B", "With --trace: the first and last step in the timeline (default: 1-200)."},
       {"insecure", "", "Run without certificates and tokens: any process on this machine can join the job."},
       {"json", "", "Print only the run's summary, as one JSON object, to standard output."},
+      {"page", "", "Serve the live page of the run on 127.0.0.1 while it runs, and print its address."},
       {"verbose", "", "Show the logs of all processes; the run directory has them in any case."},
   };
   return *flags;
@@ -247,6 +248,7 @@ absl::Status ReadCommonFlags(const Arguments& arguments, LaunchRequest& request)
   request.insecure = arguments.Has("insecure");
   request.json = arguments.Has("json");
   request.verbose = arguments.Has("verbose");
+  request.page = arguments.Has("page");
   LaunchPlan& plan = request.plan;
   auto servers = arguments.GetInt("servers", 1, 1, kMaxProcesses);
   if (!servers.ok()) return servers.status();

@@ -35,6 +35,8 @@ struct LaunchRequest {
   bool insecure = false;
   bool json = false;
   bool verbose = false;
+  // Serve the live page.
+  bool page = false;
 };
 
 // Parses the words after "launch"; an unknown flag that resembles a field of the job is answered with --set.
