@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/security/tokens.h"
@@ -55,11 +54,7 @@ void ProcessScraper::FindProcesses() {
     if (address.empty() || (process.address == address && process.client != nullptr)) continue;
     process.address = address;
     HttpClient::Options options = {.address = address, .authorities = authority};
-    if (!authority.empty()) {
-      // A worker knows no token but its own.
-      const char* const token = absl::StartsWith(name, "worker") ? "worker.token" : "reader.token";
-      options.token = LoadClientToken(security + token).value_or("");
-    }
+    if (!authority.empty()) options.token = LoadClientToken(security + "reader.token").value_or("");
     auto client = HttpClient::Open(std::move(options));
     process.status = client.status();
     process.client = client.ok() ? *std::move(client) : nullptr;
