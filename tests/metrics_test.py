@@ -116,7 +116,7 @@ class MetricsTest(unittest.TestCase):
         self.assertNotIn("ballast_job_step", texts["server-1"])
         self.assertGreater(value_of(server, "ballast_pushes_total"), 0)
         self.check_figures_of_a_shard(texts["server-1"])
-        self.assertEqual(value_of(server, "ballast_checkpoint_interval_seconds"), 0)
+        self.assertEqual(value_of(server, "ballast_checkpoint_interval_seconds"), 60)
         steps = value_of(worker, "ballast_worker_step_seconds_count")
         self.assertGreater(steps, 10)
         self.assertLessEqual(steps, value_of(worker, "ballast_worker_steps_total") + 100)
