@@ -36,6 +36,8 @@ NEVER, ALWAYS = "vector(1) > 2", 'label_replace(vector(1), "planted", "1", "", "
 CONDITIONAL = {
     "ballast_worker_loss_scale_ratio": "precision fp16",
     "ballast_max_staleness_bound_updates": "policy bounded",
+    "ballast_snapshot_seconds": "a log that was long enough for a snapshot",
+    "ballast_snapshot_timestamp_seconds": "the same",
 }
 # Metrics of the panels that workers do not have yet.
 PENDING = {"ballast_worker_gradient_norm", "ballast_worker_link_bytes_per_second", "ballast_worker_update_ratio"}
@@ -251,8 +253,8 @@ class MetricsExistTest(unittest.TestCase):
         try:
             context = ssl.create_default_context(cafile=str(run / "security" / "ca.pem"))
             context.check_hostname = False
-            for process, token in (("server-0", "reader"), ("worker-0", "worker")):
-                secret = (run / "security" / f"{token}.token").read_text().split()[-1]
+            secret = (run / "security" / "reader.token").read_text().split()[-1]
+            for process in ("server-0", "worker-0"):
                 request = urllib.request.Request(f"https://{(run / 'logs' / f'{process}.http').read_text().strip()}/metrics",
                                                  headers={"Authorization": f"Bearer {secret}"})
                 with urllib.request.urlopen(request, timeout=10, context=context) as response:
