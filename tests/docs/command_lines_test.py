@@ -339,6 +339,8 @@ def none(line, folder):
 TABLE = [
     (r"ballast .*\b(plants\.textproto|runs/first)\b", flags_exist, "//tests:newcomer_test runs it"),
     (r"ballast .*\b(visits\.textproto|runs/visits)\b", flags_exist, "//tests:recommendation_page_test runs it"),
+    (r"ballast page runs/a\b", flags_exist, "//tests:page_test opens several runs"),
+    (r"ballast status SERVER-0\b", flags_exist, "names a server of a cluster"),
     (r"deploy/quickstart\.sh", quickstart, ""),
     (r"deploy/test\.sh", flags_exist, "runs every test"),
     (r"(sudo )?deploy/install\.sh", flags_exist, "//tests/outside:installed_test runs it"),
