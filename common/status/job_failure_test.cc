@@ -25,7 +25,7 @@ TEST(JobFailureTest, TellsTheLossOfAServerFromOtherFailures) {
   v1::JobFailure failure;
   failure.mutable_member()->set_role(v1::ROLE_SERVER);
   EXPECT_TRUE(IsLossOfServer(JobFailedError("server 1 was lost", failure)));
-  EXPECT_FALSE(IsLossOfServer(WithSubjects(absl::AbortedError("not of a job"), {{"role", "server"}})));
+  EXPECT_FALSE(IsLossOfServer(WithSubjects(absl::UnavailableError("not of a job"), {{"role", "server"}})));
   failure.mutable_member()->set_role(v1::ROLE_WORKER);
   EXPECT_FALSE(IsLossOfServer(JobFailedError("worker 1 failed", failure)));
   EXPECT_FALSE(IsLossOfServer(absl::OkStatus()));
