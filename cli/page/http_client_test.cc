@@ -38,6 +38,7 @@ class HttpClientTest : public testing::Test {
   }
   void MakeKeys(const std::string& path) const {
     std::filesystem::remove_all(path);
+    std::filesystem::create_directories(std::filesystem::path(path).parent_path());
     const CertificateAuthority::Validity day = {absl::Now() - absl::Hours(1), absl::Now() + absl::Hours(24)};
     ASSERT_TRUE(KeyFolder::Make(path, {"mnist", {"localhost"}, day, day}).ok());
   }

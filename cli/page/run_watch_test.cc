@@ -38,7 +38,8 @@ class RunWatchTest : public testing::Test {
 
   // Returns the loss: [[time...], [low...], [high...], [examples...]].
   static Json LossOf(const RunWatch& run) {
-    for (const Json& line : Json::parse(run.HistoryJson())["lines"]) {
+    const Json history = Json::parse(run.HistoryJson());
+    for (const Json& line : history["lines"]) {
       if (line[0] == "loss" && line[2] == "train loss") return line[3];
     }
     return {};

@@ -43,7 +43,7 @@ class SparseTableTest : public testing::Test {
   }
 
   const CountingSgd optimizer_{};
-  const LowBitsInitializer initializer_;
+  const LowBitsInitializer initializer_{};
   PageArena arena_{256 * kMiB};
   SparseTable table_{&arena_, Options()};
   uint32_t step_ = 0;

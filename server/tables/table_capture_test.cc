@@ -57,7 +57,7 @@ class TableCaptureTest : public testing::Test {
   Images Now() { return Read(*table_.BeginCapture()); }
 
   const CountingSgd optimizer_{};
-  const LowBitsInitializer initializer_;
+  const LowBitsInitializer initializer_{};
   PageArena arena_{uint64_t{256} << 20};
   SparseTable table_{&arena_, {kDim, 1, 4, 0, 16}};
   uint32_t step_ = 0;

@@ -153,7 +153,7 @@ class Oracle {
     }
   }
 
-  const RowRules rules_;
+  const RowRules rules_{};
   const uint32_t max_age_;
   uint32_t now_ = 0;
   std::map<uint32_t, Range> ranges_;
@@ -246,8 +246,8 @@ class Cluster {
   SparseTable& ShardOf(uint32_t range) const { return *shards_[range * shards_.size() / kRanges]; }
 
   const CountingSgd optimizer_{};
-  const LowBitsInitializer initializer_;
-  const RowRules rules_;
+  const LowBitsInitializer initializer_{};
+  const RowRules rules_{};
   const uint32_t max_age_;
   PageArena arena_{uint64_t{256} << 20};
   RowTime time_;

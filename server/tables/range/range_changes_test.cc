@@ -65,7 +65,7 @@ class RangeChangesTest : public testing::Test {
   }
 
   const CountingSgd optimizer_{};
-  const LowBitsInitializer initializer_;
+  const LowBitsInitializer initializer_{};
   const RowLayout layout_{kDim, 1};
   PageArena arena_{uint64_t{64} << 20};
   TableRange range_{&arena_, layout_, 1, 0};

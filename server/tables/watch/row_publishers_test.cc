@@ -167,7 +167,7 @@ class RowPublishersTest : public testing::Test {
   ManualClock clock_;
   RowPublishers::Options options_;
   const CountingSgd optimizer_{};
-  const LowBitsInitializer initializer_;
+  const LowBitsInitializer initializer_{};
   PageArena arena_{uint64_t{64} << 20};
   std::vector<std::unique_ptr<TableRange>> ranges_;
   std::mt19937_64 random_{7};
