@@ -6,21 +6,12 @@
 #include "absl/strings/str_cat.h"
 #include "common/job/job_overrides.h"
 #include "common/job/kind_names.h"
+#include "common/metrics/histogram.h"
 #include "common/run/metrics.h"
 #include "common/text/number_text.h"
 
 namespace ballast {
 namespace {
-
-void Merge(const v1::Histogram& from, v1::Histogram& to) {
-  for (int i = 0; i < from.buckets_size(); ++i) {
-    if (i == to.buckets_size()) to.add_buckets(0);
-    to.set_buckets(i, to.buckets(i) + from.buckets(i));
-  }
-  to.set_count(to.count() + from.count());
-  to.set_sum(to.sum() + from.sum());
-  to.set_max(std::max(to.max(), from.max()));
-}
 
 Distribution Describe(const v1::Histogram& histogram) {
   Distribution distribution;
