@@ -152,15 +152,20 @@ std::vector<SeriesFigures> PanelHistory::Newest() const {
   return newest;
 }
 
+void PanelHistory::AppendLine(const LineName& name, const DownsampledLine& line, std::string& json) {
+  json.push_back('[');
+  AppendText(Panels()[std::get<0>(name)].id, json);
+  absl::StrAppend(&json, ",", std::get<1>(name), ",");
+  AppendText(std::get<2>(name), json);
+  json.push_back(',');
+  AppendBuckets(line.buckets(), json);
+  json.push_back(']');
+}
+
 void PanelHistory::AppendLines(std::string& json) const {
   for (const auto& [name, line] : lines_) {
-    absl::StrAppend(&json, json.empty() ? "[" : ",[");
-    AppendText(Panels()[std::get<0>(name)].id, json);
-    absl::StrAppend(&json, ",", std::get<1>(name), ",");
-    AppendText(std::get<2>(name), json);
-    absl::StrAppend(&json, ",");
-    AppendBuckets(line.buckets(), json);
-    absl::StrAppend(&json, "]");
+    if (!json.empty()) json.push_back(',');
+    AppendLine(name, line, json);
   }
 }
 

@@ -66,8 +66,9 @@ class PanelHistory {
   // Returns the newest value of each line.
   std::vector<SeriesFigures> Newest() const;
 
-  // Appends the lines as elements of a JSON array: [panel id, series, legend, buckets]. A comma goes before the first
-  // unless the text is empty.
+  // Appends a line as JSON: [panel id, series, legend, buckets].
+  static void AppendLine(const LineName& name, const DownsampledLine& line, std::string& json);
+  // Appends the lines as elements of a JSON array. A comma goes before the first unless the text is empty.
   void AppendLines(std::string& json) const;
 
   // Atomically writes the lines and figures to a file, and reads them. Read returns NOT_FOUND if there is no file,

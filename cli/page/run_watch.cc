@@ -128,13 +128,8 @@ class MoreLines {
   std::string Json() const {
     std::string json = "[";
     for (const auto& [name, line] : lines_) {
-      absl::StrAppend(&json, json.size() > 1 ? ",[" : "[");
-      AppendText(Panels()[std::get<0>(name)].id, json);
-      absl::StrAppend(&json, ",", std::get<1>(name), ",");
-      AppendText(std::get<2>(name), json);
-      absl::StrAppend(&json, ",");
-      AppendBuckets(line.buckets(), json);
-      absl::StrAppend(&json, "]");
+      if (json.size() > 1) json.push_back(',');
+      PanelHistory::AppendLine(name, line, json);
     }
     return absl::StrCat(json, "]");
   }
