@@ -13,7 +13,7 @@
 
 namespace ballast {
 
-// What flight dumps tell about a run: who waited for whom in vain, and what each process did last.
+// Findings from the flight dumps of a run: who waited for whom in vain, and what each process did last.
 struct FlightReport {
   // A shard waited for a worker until the wait timed out.
   struct Wait {
@@ -28,7 +28,7 @@ struct FlightReport {
   };
   struct Process {
     FlightDump dump;
-    // What it was doing, or did last.
+    // The activity that it was in, or its last event.
     std::string last;
   };
   // Newest first, each worker and step once.

@@ -18,8 +18,8 @@
 
 namespace ballast {
 
-// What a process did. Messages are recorded by both ends: by a server when it takes them up, by a client when it sends
-// them.
+// Activities of a process. Messages are recorded by both ends: by a server when it takes them up, by a client when it
+// sends them.
 enum class FlightActivity : uint8_t {
   kPush,
   kPull,
@@ -31,11 +31,11 @@ enum class FlightActivity : uint8_t {
   kWait,
   // A wait timed out, and the peer is a worker that it was for; the amount is how long it lasted, in milliseconds.
   kMissing,
-  // Of a worker: a step, its wait for data, an evaluation.
+  // Worker activities: a step, its wait for data, an evaluation.
   kStep,
   kData,
   kEvaluate,
-  // Of the coordinator: a member joins, leaves or is lost; a lease begins and ends.
+  // Coordinator activities: a member joins, leaves or is lost; a lease begins and ends.
   kMember,
   kLease,
 };
