@@ -225,8 +225,9 @@ TEST_F(SeveralHostsTest, CtrlCSavesAndLeavesNothingBehind) {
   ASSERT_TRUE(launch.AwaitOutput(kUnderWay)) << launch.output();
   EXPECT_THAT(
       On(kTwo, absl::StrCat("cd ", directory_, "/", kTwo, "/ballast-*/security && ls && stat -c %a *.key")),
-      testing::AllOf(HasSubstr("ca.pem\nclient.key\nclient.pem\nserver.key\nserver.pem\ntokens\nworker.token\n"),
-                     HasSubstr("600\n600\n")));
+      testing::AllOf(
+          HasSubstr("ca.pem\nclient.key\nclient.pem\nreader.token\nserver.key\nserver.pem\ntokens\nworker.token\n"),
+          HasSubstr("600\n600\n")));
   Interrupt(launch);
   EXPECT_TRUE(std::filesystem::exists(Path("run/model.safetensors"))) << "worker 0 has saved on its host";
   EXPECT_TRUE(std::filesystem::exists(Path("run/summary.json")));

@@ -4,6 +4,7 @@
 import os
 import pathlib
 import select
+import signal
 import subprocess
 import sys
 import tempfile
@@ -43,6 +44,20 @@ class Servers:
     def kill(self, rank):
         self._processes[rank].kill()
         self._processes[rank].wait()
+
+    def stop(self, rank):
+        """Stops a server as SIGSTOP does, and returns when none of its threads runs any more."""
+        process = self._processes[rank]
+        process.send_signal(signal.SIGSTOP)
+        deadline = time.monotonic() + TIMEOUT_SECONDS
+        while not all(stat.read_text().rpartition(") ")[2].startswith("T")
+                      for stat in pathlib.Path(f"/proc/{process.pid}/task").glob("*/stat")):
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"server {rank} did not stop within {TIMEOUT_SECONDS} s")
+            time.sleep(0.01)
+
+    def go_on(self, rank):
+        self._processes[rank].send_signal(signal.SIGCONT)
 
     def __enter__(self):
         return self

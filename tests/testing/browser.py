@@ -24,6 +24,7 @@ class Browser:
     def __init__(self, folder):
         self.problems = []
         self._next, self._answers, self._buffer = 1, {}, b""
+        self._trace, self._traced = [], False
         to_browser, self._write = os.pipe()
         self._read, from_browser = os.pipe()
         # Chromium reads file descriptor 3 and writes 4.
@@ -74,7 +75,11 @@ class Browser:
                 self._answers[message["id"]] = message
                 continue
             parameters = message.get("params", {})
-            if message["method"] == "Runtime.exceptionThrown":
+            if message["method"] == "Tracing.dataCollected":
+                self._trace += parameters["value"]
+            elif message["method"] == "Tracing.tracingComplete":
+                self._traced = True
+            elif message["method"] == "Runtime.exceptionThrown":
                 details = parameters["exceptionDetails"]
                 self.problems.append(details.get("exception", {}).get("description") or details["text"])
             elif message["method"] == "Runtime.consoleAPICalled" and parameters["type"] in ("error", "assert"):
@@ -92,9 +97,6 @@ class Browser:
 
     def open(self, url):
         self._call("Page.navigate", {"url": url})
-
-    def before_each_page(self, script):
-        self._call("Page.addScriptToEvaluateOnNewDocument", {"source": script})
 
     def run(self, expression):
         """Returns the value of a JavaScript expression; a promise is awaited."""
@@ -117,6 +119,22 @@ class Browser:
                 problem = f": {error}"
             time.sleep(0.05)
         raise AssertionError(f"timed out after {seconds} s waiting for {what}{problem}")
+
+    def tasks_of(self, act):
+        """Calls act(), and returns what the page's main thread did meanwhile: of each task, its duration and the
+        processor time of the thread in it, in milliseconds."""
+        self._trace, self._traced = [], False
+        self._call("Tracing.start", {"transferMode": "ReportEvents", "traceConfig": {
+            "includedCategories": ["toplevel", "__metadata"], "recordMode": "recordUntilFull"}})
+        act()
+        self._call("Tracing.end")
+        deadline = time.monotonic() + LIMIT_SECONDS
+        while not self._traced:
+            self._receive(deadline)
+        main = {(event["pid"], event["tid"]) for event in self._trace
+                if event["name"] == "thread_name" and event["args"]["name"] == "CrRendererMain"}
+        return [(event["dur"] / 1000, event.get("tdur", event["dur"]) / 1000) for event in self._trace
+                if event["name"].endswith("RunTask") and event.get("ph") == "X" and (event["pid"], event["tid"]) in main]
 
     def scroll(self, x, y, distance):
         """Turns the wheel, as a person does."""
