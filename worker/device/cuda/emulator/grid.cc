@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <ucontext.h>
-
 #include <algorithm>
+#include <boost/context/fiber.hpp>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "worker/device/cuda/emulator/gpu_state.h"
@@ -14,6 +14,11 @@ namespace {
 
 constexpr int kWarp = 32;
 constexpr size_t kStackBytes = 64 * 1024;
+
+// Leaves a stack to its owner.
+struct KeptStack {
+  void deallocate(boost::context::stack_context&) {}
+};
 
 // Runs the blocks of a grid one after the other, each thread on its own stack, until it waits or ends. If no thread
 // of the first block waits, the threads of the other blocks run without their own stacks, which is much faster.
@@ -61,7 +66,7 @@ class Grid {
 
   struct Fiber {
     State state = State::kNew;
-    ucontext_t context;
+    boost::context::fiber context;
   };
 
   // Stack of the i-th thread; kept between grids, because there are many, and only one grid runs at a time.
@@ -69,13 +74,6 @@ class Grid {
     static thread_local std::vector<std::unique_ptr<char[]>> stacks;
     while (stacks.size() <= i) stacks.emplace_back(new char[kStackBytes]);
     return stacks[i].get();
-  }
-
-  static void Enter() {
-    Grid& grid = *Current();
-    grid.thread_();
-    grid.fibers_[grid.running_].state = State::kEnded;
-    swapcontext(&grid.fibers_[grid.running_].context, &grid.scheduler_);
   }
 
   void RunFibers() {
@@ -107,21 +105,27 @@ class Grid {
     SetThread(i);
     Fiber& fiber = fibers_[i];
     if (fiber.state == State::kNew) {
-      getcontext(&fiber.context);
-      fiber.context.uc_stack.ss_sp = Stack(i);
-      fiber.context.uc_stack.ss_size = kStackBytes;
-      fiber.context.uc_link = nullptr;
-      makecontext(&fiber.context, &Grid::Enter, 0);
+      boost::context::stack_context stack;
+      stack.sp = Stack(i) + kStackBytes;
+      stack.size = kStackBytes;
+      fiber.context =
+          boost::context::fiber(std::allocator_arg, boost::context::preallocated(stack.sp, stack.size, stack),
+                                KeptStack(), [this](boost::context::fiber&& scheduler) {
+                                  scheduler_ = std::move(scheduler);
+                                  thread_();
+                                  return std::move(scheduler_);
+                                });
       fiber.state = State::kReady;
     }
-    swapcontext(&scheduler_, &fiber.context);
+    fiber.context = std::move(fiber.context).resume();
+    if (!fiber.context) fiber.state = State::kEnded;
   }
 
   void Yield(State state) {
     if (!first_ && !waits_) Die("a thread reaches a barrier that no thread of the first block reached");
     waits_ = true;
     fibers_[running_].state = state;
-    swapcontext(&fibers_[running_].context, &scheduler_);
+    scheduler_ = std::move(scheduler_).resume();
   }
 
   // Releases the threads from `begin` to before `end` once all of them are in `state`.
@@ -140,7 +144,8 @@ class Grid {
   size_t running_ = 0;
   bool first_ = true;
   bool waits_ = false;
-  ucontext_t scheduler_;
+  // Where a thread that runs goes on when it waits.
+  boost::context::fiber scheduler_;
 };
 
 }  // namespace
