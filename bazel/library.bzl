@@ -1,6 +1,7 @@
 """Declares a library and its test, which is next to it in the same directory."""
 
 load("@rules_cc//cc:defs.bzl", "cc_library", "cc_test")
+load(":precompiled.bzl", "precompiled_copts", "precompiled_deps")
 
 _ABSEIL = "@system//:absl"
 
@@ -11,23 +12,26 @@ LOOP_COPTS = ["-O3"] + select({
     "//conditions:default": [],
 })
 
-def ballast_test(name, srcs = None, deps = [], **kwargs):
+def ballast_test(name, srcs = None, deps = [], copts = [], **kwargs):
     """A GoogleTest program.
 
     Args:
       name: the test.
       srcs: its sources; by default `name`.cc.
       deps: libraries; GoogleTest with a main function and Abseil are added.
+      copts: options of the compiler.
       **kwargs: as for cc_test.
     """
     cc_test(
         name = name,
         srcs = srcs or [name + ".cc"],
-        deps = deps + [_ABSEIL, "@system//:gtest_main", "//common/concurrency:tsan_mutex"],
+        copts = copts + precompiled_copts("test_headers"),
+        deps = deps + [_ABSEIL, "@system//:gtest_main", "//common/concurrency:tsan_mutex"] +
+               precompiled_deps("test_headers"),
         **kwargs
     )
 
-def ballast_library(name, srcs = None, hdrs = None, deps = [], test = True, **kwargs):
+def ballast_library(name, srcs = None, hdrs = None, deps = [], copts = [], test = True, **kwargs):
     """A C++ library, and its test if the folder has `name`_test.cc.
 
     Args:
@@ -35,6 +39,7 @@ def ballast_library(name, srcs = None, hdrs = None, deps = [], test = True, **kw
       srcs: its sources; by default `name`.cc, if that exists.
       hdrs: its headers; by default `name`.h, if that exists.
       deps: libraries; Abseil is added.
+      copts: options of the compiler.
       test: False if the package declares `name`_test itself.
       **kwargs: as for cc_library. `test_deps`, `test_tags` and so on are the test's `deps`, `tags` and so on; the
         library itself and what ballast_test adds need no mention there.
@@ -44,7 +49,8 @@ def ballast_library(name, srcs = None, hdrs = None, deps = [], test = True, **kw
         name = name,
         srcs = native.glob([name + ".cc"], allow_empty = True) if srcs == None else srcs,
         hdrs = native.glob([name + ".h"], allow_empty = True) if hdrs == None else hdrs,
-        deps = deps + ([] if name == "tsan_mutex" else [_ABSEIL]),
+        copts = copts + precompiled_copts("system_headers"),
+        deps = deps + ([] if name == "tsan_mutex" else [_ABSEIL]) + precompiled_deps("system_headers"),
         **{key: value for key, value in kwargs.items() if not key.startswith("test_")}
     )
     if test and native.glob([name + "_test.cc"], allow_empty = True):
