@@ -96,6 +96,7 @@ ShardChannelOptions ChannelOptionsFor(const ClientOptions& options) {
   channel.pin_memory = options.pin_memory;
   channel.credentials = options.credentials;
   channel.watch_answers = options.watch_answers;
+  channel.tracer = options.tracer;
   channel.rpc_timeout = options.rpc_timeout;
   channel.retry_timeout = options.retry_timeout;
   channel.wait_timeout = options.wait_timeout;

@@ -17,6 +17,7 @@
 #include "client/elements/encoded_elements.h"
 #include "common/rpc/credentials.h"
 #include "common/tensors/shard_map.h"
+#include "common/trace/call_timeline.h"
 
 namespace ballast {
 
@@ -68,6 +69,9 @@ struct ClientOptions {
 
   // Records when each response begins to arrive, for AnswerTimes; costs one more callback per message.
   bool watch_answers = false;
+
+  // Traces the messages to shards, each attempt as a call; outlives the client. Null: messages name no trace.
+  CallTracer* tracer = nullptr;
 };
 
 // Returns the options of a worker's client that follow from its job and from the response to its Join. Waits are at

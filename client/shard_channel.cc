@@ -221,6 +221,7 @@ void ShardChannel::BeginAttempt(Exchange* exchange, grpc::ClientContext* context
       end(status);
     };
   }
+  if (options_.tracer != nullptr) end = Trace(exchange, context, std::move(end));
   const bool retries = exchange->state() != ExchangeState::kTaken;
   if (retries && options_.on_retry) options_.on_retry(rank_);
   exchange->route = UseRoute();
@@ -229,6 +230,24 @@ void ShardChannel::BeginAttempt(Exchange* exchange, grpc::ClientContext* context
   exchange->StartAttempt(map_epoch_.load(std::memory_order_relaxed), wait_ms, route.slot_sender.get(),
                          route.connections[exchange->connection % route.connections.size()]->raw, context,
                          std::move(end));
+}
+
+std::function<void(grpc::Status)> ShardChannel::Trace(const Exchange* exchange, grpc::ClientContext* context,
+                                                      std::function<void(grpc::Status)> end) {
+  const ShardMessage& message = exchange->message();
+  CallSpan call = options_.tracer->Begin(MethodOf(message.kind));
+  call.peer = rank_;
+  call.step = message.pushes() ? message.step + 1 : message.step;
+  context->AddMetadata(kTraceparent, FormatTraceparent(call.context));
+  return
+      [exchange, tracer = options_.tracer, call = std::move(call), end = std::move(end)](const grpc::Status& status) {
+        CallSpan ended = call;
+        ended.code = static_cast<absl::StatusCode>(status.error_code());
+        ended.request_bytes = exchange->attempt_bytes_sent();
+        ended.response_bytes = exchange->attempt_bytes_received();
+        tracer->End(std::move(ended));
+        end(status);
+      };
 }
 
 void ShardChannel::Finish(std::shared_ptr<Exchange> exchange, absl::Status status) {

@@ -22,6 +22,7 @@
 #include "client/shared_memory/slot_sender.h"
 #include "common/flight/flight_recorder.h"
 #include "common/rpc/credentials.h"
+#include "common/trace/call_timeline.h"
 #include "grpcpp/generic/generic_stub.h"
 
 namespace ballast {
@@ -47,6 +48,8 @@ struct ShardChannelOptions : ExchangeOptions {
   std::function<void(uint32_t rank)> on_retry;
   // Encodes the gradients; null for fp32, which is sent without a copy. Outlives the channel.
   ErrorFeedback* feedback = nullptr;
+  // As in ClientOptions.
+  CallTracer* tracer = nullptr;
 };
 
 // Owns the connections to one shard, the messages queued for it and the sequence numbers of pushes; follows the shard
@@ -124,6 +127,9 @@ class ShardChannel {
   void Begin(std::shared_ptr<Exchange> exchange);
   void BeginAttempt(Exchange* exchange, grpc::ClientContext* context, absl::Duration time,
                     std::function<void(grpc::Status)> end);
+  // Names a span of the tracer in the attempt's metadata; the result records the span, then calls `end`.
+  std::function<void(grpc::Status)> Trace(const Exchange* exchange, grpc::ClientContext* context,
+                                          std::function<void(grpc::Status)> end);
   void Finish(std::shared_ptr<Exchange> exchange, absl::Status status);
   CallOptions Options(const char* operation, absl::Duration wait) const;
 

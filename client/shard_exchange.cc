@@ -18,15 +18,6 @@ using Kind = ShardMessage::Kind;
 // If request and response are smaller, sending them is faster than copying them to shared memory.
 constexpr uint64_t kMinSharedBytes = uint64_t{16} << 10;
 
-// Returns the full name of the call's method.
-const std::string& Method(ShardMessage::Kind kind) {
-  static const auto* const kMethods = new std::array<std::string, 6>(
-      {"/ballast.v1.ParameterService/Push", "/ballast.v1.ParameterService/Pull",
-       "/ballast.v1.ParameterService/PushPull", "/ballast.v1.ParameterService/SetValues",
-       "/ballast.v1.ParameterService/PullRows", "/ballast.v1.ParameterService/PushRows"});
-  return (*kMethods)[static_cast<size_t>(kind)];
-}
-
 // A call that records when its response begins to arrive: the server sends headers when the response is ready.
 class WatchedCall : public grpc::ClientUnaryReactor {
  public:
@@ -48,6 +39,14 @@ class WatchedCall : public grpc::ClientUnaryReactor {
 };
 
 }  // namespace
+
+const std::string& MethodOf(ShardMessage::Kind kind) {
+  static const auto* const kMethods = new std::array<std::string, 6>(
+      {"/ballast.v1.ParameterService/Push", "/ballast.v1.ParameterService/Pull",
+       "/ballast.v1.ParameterService/PushPull", "/ballast.v1.ParameterService/SetValues",
+       "/ballast.v1.ParameterService/PullRows", "/ballast.v1.ParameterService/PushRows"});
+  return (*kMethods)[static_cast<size_t>(kind)];
+}
 
 const char* ShardMessage::name() const {
   constexpr const char* kNames[] = {"push", "pull", "push-pull", "set values", "pull rows", "push rows"};
@@ -103,7 +102,7 @@ void ShardExchange::StartAttempt(uint64_t map_epoch, uint32_t wait_ms, SlotSende
   request_.Swap(&*request);
   response_.Clear();
   answer_begun_ = absl::InfiniteFuture();
-  const std::string& method = Method(message_.kind);
+  const std::string& method = MethodOf(message_.kind);
   if (options_.watch_answers) {
     auto* const call = new WatchedCall(&answer_begun_, std::move(end));
     stub.PrepareUnaryCall(context, method, grpc::StubOptions(), &request_, &response_, call);
@@ -157,7 +156,8 @@ absl::StatusOr<grpc::ByteBuffer> ShardExchange::MakeRequest(uint64_t map_epoch, 
     if (absl::Status status = FetchGradients(); !status.ok()) return status;
   }
   grpc::ByteBuffer request = Encode(map_epoch, wait_ms);
-  bytes_sent_ += request.Length();
+  attempt_bytes_sent_ = request.Length();
+  bytes_sent_ += attempt_bytes_sent_;
   if (shares) {
     loan_ = slot_sender->Lend(request, [&](absl::string_view piece, char* to) {
       if (fetches && piece.data() == reinterpret_cast<const char*>(only->gradient.data())) {
@@ -255,6 +255,11 @@ grpc::ByteBuffer ShardExchange::EncodeRows(uint64_t map_epoch, uint32_t wait_ms)
   *push.mutable_header() = Header(map_epoch);
   push.set_messages_of_step(message_.messages_of_step);
   return EncodeRowGradients(push, row_payloads_);
+}
+
+uint64_t ShardExchange::attempt_bytes_received() const {
+  const std::optional<v1::SharedSlot> reference = FindReference(response_);
+  return response_.Length() + (reference.has_value() ? reference->bytes() : 0);
 }
 
 absl::StatusOr<ReceivedBytes> ShardExchange::Answer() const {

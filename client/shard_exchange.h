@@ -66,6 +66,9 @@ struct ShardMessage {
   const char* name() const;
 };
 
+// Returns the full name of the call's method: "/ballast.v1.ParameterService/Push".
+const std::string& MethodOf(ShardMessage::Kind kind);
+
 // The state of a message in flight:
 //
 //           attempt                  attempt
@@ -126,6 +129,11 @@ class ShardExchange {
   ExchangeState state() const { return state_; }
   uint64_t sequence() const { return sequence_; }
   ShardMessage& message() { return message_; }
+  const ShardMessage& message() const { return message_; }
+  // Size of the last attempt's request, also if it was in shared memory.
+  uint64_t attempt_bytes_sent() const { return attempt_bytes_sent_; }
+  // Size of the last attempt's response once the attempt has ended, also if it was in shared memory.
+  uint64_t attempt_bytes_received() const;
 
  private:
   // Returns the approximate size of the larger of request and response.
@@ -156,6 +164,7 @@ class ShardExchange {
   std::optional<BlockLoan> loan_;
   uint32_t retries_ = 0;
   uint64_t bytes_sent_ = 0;
+  uint64_t attempt_bytes_sent_ = 0;
   // True once FetchGradients succeeded.
   bool fetched_ = false;
   // Set only if responses are watched.

@@ -2,6 +2,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <optional>
 #include <string>
@@ -24,6 +25,8 @@
 #include "common/storage/file.h"
 #include "common/storage/file_system.h"
 #include "common/text/number_text.h"
+#include "common/trace/call_timeline.h"
+#include "common/trace/trace_file.h"
 #include "google/protobuf/stubs/logging.h"
 #include "server/memory/memory_keeper.h"
 #include "server/server.h"
@@ -79,6 +82,9 @@ ABSL_FLAG(std::string, checkpoint_dir, "",
 ABSL_FLAG(std::string, resume, "",
           "Checkpoint from which the job resumes: auto (the newest one in --checkpoint_dir, if any) or the path of a "
           "checkpoint's manifest. All servers need the same value.");
+ABSL_FLAG(std::string, trace, "",
+          "Output file for a timeline of the calls that workers with --trace make (JSON; open it with ui.perfetto.dev "
+          "or chrome://tracing), written when the server ends.");
 ABSL_FLAG(uint32_t, gather_timeout, 0,
           "Seconds within which all servers and workers must join; otherwise the server names the missing ones and "
           "exits with 75. 0: no limit.");
@@ -225,7 +231,20 @@ std::string DescribeRecovery(int rank, const ShardStore::Recovered& recovered) {
   return text;
 }
 
-int Serve(LineWriter& lines) {
+// Writes the timeline; a failure is only logged, because the job does not depend on it.
+void WriteTrace(const CallTimeline& calls, const std::string& path, LineWriter& lines) {
+  const CallTimeline::Recording recording = calls.Copy();
+  const auto rank = static_cast<uint32_t>(std::max(ParseRank(absl::GetFlag(FLAGS_rank)), 0));
+  if (absl::Status status = WriteFileAtomically(path, {ServerTraceJson(recording, rank)}); !status.ok()) {
+    lines.Write(absl::StrCat("warning: could not write the timeline: ", status.message()));
+  }
+  if (recording.left_out == 0) return;
+  lines.Write(absl::StrCat("warning: ", recording.left_out, " calls left out of the timeline, which holds ",
+                           recording.calls.size(), "; choose fewer steps at the workers (--trace_steps)"));
+}
+
+// Null `calls`: records none.
+int Serve(LineWriter& lines, CallTimeline* calls) {
   Ending ending;
   SignalWatch signals(
       [&](int signal, int count) {
@@ -287,6 +306,7 @@ int Serve(LineWriter& lines) {
   if (!resume.ok()) return Fail(lines, resume.status(), absl::IsInvalidArgument(resume.status()) ? 2 : 1);
   options.resume = *resume;
   if (!resume->empty()) lines.Write(absl::StrCat("server ", rank, " resumes from ", *resume));
+  options.calls = calls;
   options.log = [&](const std::string& line) { lines.Write(line); };
   options.on_recovered = [&](const ShardStore::Recovered& recovered) {
     lines.Write(DescribeRecovery(rank, recovered));
@@ -373,11 +393,18 @@ int main(int argc, char** argv) {
                                                    "checkpoint_dir",
                                                    "resume",
                                                    "gather_timeout",
-                                                   "run_by"});
+                                                   "run_by",
+                                                   "trace"});
   if (!parsed.ok()) return ballast::Fail(lines, parsed, 2);
   const ballast::MemoryKeeper keeper;
   const std::string flight_dir = absl::GetFlag(FLAGS_flight_dir);
   std::optional<ballast::FlightDumper> flight;
   if (!flight_dir.empty()) flight.emplace(flight_dir, absl::StrCat("server ", absl::GetFlag(FLAGS_rank)));
-  return ballast::Serve(lines);
+  const std::string trace = absl::GetFlag(FLAGS_trace);
+  if (trace.empty()) return ballast::Serve(lines, nullptr);
+  if (absl::Status writable = ballast::CheckTracePath(trace); !writable.ok()) return ballast::Fail(lines, writable, 2);
+  ballast::CallTimeline calls;
+  const int code = ballast::Serve(lines, &calls);
+  ballast::WriteTrace(calls, trace, lines);
+  return code;
 }

@@ -11,6 +11,7 @@
 #include "common/rpc/credentials.h"
 #include "common/security/security_options.h"
 #include "common/storage/file_system.h"
+#include "common/trace/call_timeline.h"
 #include "server/durability/shard_store.h"
 
 namespace ballast {
@@ -65,6 +66,8 @@ struct ServerOptions {
   absl::Duration gather_timeout = absl::ZeroDuration();
   // Gets log lines. Called from any thread; must not block.
   std::function<void(const std::string&)> log = [](const std::string&) {};
+  // Records the calls that clients trace; outlives the server. Null: none are recorded.
+  CallTimeline* calls = nullptr;
   // Called before the server listens, if state was recovered.
   std::function<void(const ShardStore::Recovered&)> on_recovered = [](const ShardStore::Recovered&) {};
   // Only with_standby: called with this process's role once it has joined, and whenever the role changes.

@@ -16,8 +16,9 @@ ShardHost::ShardHost(const ServerOptions& options, const TokenTable* tokens, std
       heartbeat_now_(std::move(heartbeat_now)),
       serving_(!options_.with_standby),
       shard_(ShardOptions(), Clock::Real()),
+      tracing_(options_.calls, options_.log),
       receiver_(options_.rank, &shard_, heartbeat_now_),
-      services_(options_.rank, options_.max_bytes_in_flight, &shard_, &receiver_, &serving_, tokens) {
+      services_(options_.rank, options_.max_bytes_in_flight, &shard_, &receiver_, &serving_, tokens, &tracing_) {
   if (!options_.with_standby) return;
   StandbyJournal::Options journal;
   journal.shard = options_.rank;

@@ -19,6 +19,7 @@
 #include "server/replication/shard_stream.h"
 #include "server/replication/standby_journal.h"
 #include "server/replication/standby_receiver.h"
+#include "server/rpc/call_tracing.h"
 #include "server/rpc/coordinator_member.h"
 #include "server/rpc/serving_gate.h"
 #include "server/rpc/shard_services.h"
@@ -88,6 +89,7 @@ class ShardHost {
   std::unique_ptr<ShardStore> store_;
   // Null without with_standby.
   std::unique_ptr<StandbyJournal> standby_journal_;
+  CallTracing tracing_;
   // Refuses all streams unless this process is a standby.
   StandbyReceiver receiver_;
   // Declared after everything that the tasks of its executors use.

@@ -12,6 +12,7 @@
 namespace ballast {
 namespace {
 
+using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using ::testing::IsSupersetOf;
 using ::testing::StartsWith;
@@ -23,12 +24,15 @@ struct Span {
   int64_t begin = 0;
   int64_t end = 0;
   int64_t step = 0;
+  Json args;
 };
 
 struct Trace {
   // Keyed like "worker 0/push".
   std::map<std::string, std::vector<Span>> rows;
   std::set<std::string> names;
+  // Ids of the arrows, by the end that an event is: "s" or "f".
+  std::map<std::string, std::set<std::string>> arrows;
 };
 
 class TraceTest : public JobTest {
@@ -53,7 +57,10 @@ class TraceTest : public JobTest {
       const int64_t end = begin + std::llround(event["dur"].get<double>() * 1000);
       trace.names.insert(event["name"]);
       trace.rows[absl::StrCat(processes[process], "/", threads[{process, event["tid"].get<int>()}])].push_back(
-          {event["name"], begin, end, event["args"]["step"].get<int64_t>()});
+          {event["name"], begin, end, event["args"]["step"].get<int64_t>(), event["args"]});
+    }
+    for (const Json& event : object["traceEvents"]) {
+      if (event["name"] == "message") trace.arrows[event["ph"]].insert(event["id"].get<std::string>());
     }
     return trace;
   }
@@ -95,7 +102,8 @@ TEST_F(TraceTest, LaunchLeavesARowForEachPartOfEachWorkersSteps) {
     for (const Span& span : spans) {
       EXPECT_GE(span.begin, before) << row << ": " << span.name;
       EXPECT_LE(span.end, after) << row << ": " << span.name;
-      EXPECT_LE(span.step, 5) << row << ": " << span.name;
+      // A pull waits for the update of the step before its own, or for that of the next one after its push.
+      EXPECT_LE(span.step, 6) << row << ": " << span.name;
     }
   }
   EXPECT_EQ(trace.rows.at("worker 0/steps").size(), 5);
@@ -129,6 +137,60 @@ TEST_F(TraceTest, ComputationLiesWithinItsStepAndAPushBeginsAfterItsBackward) {
     }
   }
   EXPECT_EQ(pushes, 60);
+}
+
+TEST_F(TraceTest, ServersHaveTheCallsOfTheWorkersAndTheirPhases) {
+  WriteJob();
+  setenv("TRACEPARENT", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", 1);
+  ChildProcess launch =
+      Launch({"--workers", "2", "--servers", "2", "--trace", Path("trace.json"), "--trace-steps", "2-4"});
+  unsetenv("TRACEPARENT");
+  EXPECT_EQ(launch.Wait().ToString(), "ended with status 0") << launch.output();
+  const Trace trace = ReadTrace();
+  // By their id.
+  std::map<std::string, Span> sent;
+  std::map<std::string, int> parts;
+  int received = 0;
+  for (const auto& [row, spans] : trace.rows) {
+    if (absl::StartsWith(row, "server ")) ExpectNested(row, spans);
+    for (const Span& span : spans) {
+      if (!span.args.contains("span_id")) {
+        ++parts[span.name];
+        continue;
+      }
+      EXPECT_THAT(span.name, AnyOf("ballast.v1.ParameterService/PushPull", "ballast.v1.ParameterService/Push",
+                                   "ballast.v1.ParameterService/Pull"));
+      EXPECT_EQ(span.args["trace_id"], "4bf92f3577b34da6a3ce929d0e0e4736") << "the launch's own trace";
+      EXPECT_EQ(span.args["rpc.grpc.status_code"], 0);
+      if (absl::StartsWith(row, "worker ")) {
+        EXPECT_EQ(span.args["parent_span_id"], "00f067aa0ba902b7");
+        sent[span.args["span_id"]] = span;
+      }
+    }
+  }
+  for (const auto& [row, spans] : trace.rows) {
+    if (!absl::StartsWith(row, "server ")) continue;
+    EXPECT_THAT(row, AnyOf(StartsWith("server 0/calls"), StartsWith("server 1/calls")));
+    for (const Span& span : spans) {
+      if (!span.args.contains("span_id")) continue;
+      ++received;
+      const auto parent = sent.find(span.args["parent_span_id"].get<std::string>());
+      ASSERT_NE(parent, sent.end());
+      EXPECT_EQ(parent->second.name, span.name);
+      EXPECT_EQ(parent->second.step, span.step);
+      EXPECT_EQ(parent->second.args["request_bytes"], span.args["request_bytes"]);
+      EXPECT_EQ(parent->second.args["response_bytes"], span.args["response_bytes"]);
+      EXPECT_GE(span.begin, parent->second.begin);
+      EXPECT_LE(span.begin, parent->second.end);
+    }
+  }
+  EXPECT_EQ(sent.size(), received);
+  // Three steps of two workers, with at least a message to one server each.
+  EXPECT_GE(received, 6);
+  for (const char* phase : {"queue", "apply", "wait", "send"}) EXPECT_GE(parts[phase], received) << phase;
+  EXPECT_EQ(trace.arrows.at("s"), trace.arrows.at("f"));
+  EXPECT_EQ(trace.arrows.at("s").size(), received);
+  EXPECT_FALSE(std::filesystem::exists(Path("run/logs/server-0.trace.json")));
 }
 
 TEST_F(TraceTest, AFailedRunLeavesOneToo) {
@@ -165,6 +227,17 @@ TEST_F(TraceTest, WorkerRefusesAPathThatCannotBeWrittenBeforeItJoins) {
                        Path("none/trace.json")});
   EXPECT_EQ(worker.Wait().ToString(), "ended with status 2");
   EXPECT_THAT(worker.last_line(), HasSubstr("none/trace.json\": No such file or directory"));
+}
+
+TEST_F(TraceTest, TraceparentThatIsNoneIsRefused) {
+  WriteJob();
+  ChildProcess worker({Binary("worker/ballast_worker"), "--job", Path("job.textproto"), "--device", "cpu", "--trace",
+                       Path("trace.json"), "--traceparent", "7"});
+  EXPECT_EQ(worker.Wait().ToString(), "ended with status 2");
+  EXPECT_THAT(worker.last_line(), StartsWith("error: --traceparent: got \"7\", want "));
+  ChildProcess server({Binary("server/ballast_server"), "--trace", Path("none/trace.json")});
+  EXPECT_EQ(server.Wait().ToString(), "ended with status 2");
+  EXPECT_THAT(server.last_line(), HasSubstr("none/trace.json\": No such file or directory"));
 }
 
 TEST_F(TraceTest, StepsThatAreNoRangeAreRefused) {

@@ -85,6 +85,9 @@ ABSL_FLAG(
     "Output file for a timeline of compute, copies, pushes, pulls and waits (JSON; open it with ui.perfetto.dev or "
     "chrome://tracing).");
 ABSL_FLAG(std::string, trace_steps, "1-200", "With --trace: first and last step of the timeline; steps count from 1.");
+ABSL_FLAG(std::string, traceparent, "",
+          "With --trace: W3C trace context that the messages of the timeline belong to; by default the environment's "
+          "TRACEPARENT, or a new trace.");
 ABSL_FLAG(
     int, gather_timeout, 300,
     "Seconds for all servers and workers to join; after that the worker exits with 75 and names the missing ones.");
@@ -189,6 +192,16 @@ absl::StatusOr<Worker::Options> ReadOptions() {
   absl::StatusOr<StepRange> steps = ParseStepRange(absl::GetFlag(FLAGS_trace_steps));
   if (!steps.ok()) return absl::InvalidArgumentError(absl::StrCat("--trace_steps: ", steps.status().message()));
   options.trace_steps = *steps;
+  if (const std::string traceparent = absl::GetFlag(FLAGS_traceparent); !traceparent.empty()) {
+    const absl::StatusOr<TraceContext> context = ParseTraceparent(traceparent);
+    if (!context.ok()) return absl::InvalidArgumentError(absl::StrCat("--traceparent: ", context.status().message()));
+    options.trace_context = *context;
+  } else if (const char* const outer = getenv("TRACEPARENT"); outer != nullptr) {
+    // As the specification wants it, one that is damaged counts as none.
+    if (const absl::StatusOr<TraceContext> context = ParseTraceparent(outer); context.ok()) {
+      options.trace_context = *context;
+    }
+  }
   const int gather_timeout = absl::GetFlag(FLAGS_gather_timeout);
   if (gather_timeout < 1 || gather_timeout > kMaxGatherSeconds) {
     return absl::InvalidArgumentError(
@@ -277,12 +290,12 @@ int main(int argc, char** argv) {
   }
   const absl::Status parsed = ballast::ParseFlags(
       argc, argv, ballast::kUsage,
-      {"job",         "coordinator", "tls_ca",         "tls_cert",  "tls_key",     "token_file",
-       "insecure",    "rank",        "device",         "gpus",      "autotune",    "cuda_graphs",
-       "threads",     "run_dir",     "continue_run",   "mode",      "steps_ahead", "quorum",
-       "local_steps", "codec",       "value_codec",    "precision", "durability",  "shared_memory",
-       "trace",       "trace_steps", "gather_timeout", "staleness", "http_port",   "http_address_file",
-       "flight_dir",  "run_by",      "http_token_file"});
+      {"job",         "coordinator", "tls_ca",          "tls_cert",   "tls_key",     "token_file",
+       "insecure",    "rank",        "device",          "gpus",       "autotune",    "cuda_graphs",
+       "threads",     "run_dir",     "continue_run",    "mode",       "steps_ahead", "quorum",
+       "local_steps", "codec",       "value_codec",     "precision",  "durability",  "shared_memory",
+       "trace",       "trace_steps", "gather_timeout",  "staleness",  "http_port",   "http_address_file",
+       "flight_dir",  "run_by",      "http_token_file", "traceparent"});
   if (!parsed.ok()) return ballast::Fail(parsed, 2);
   return ballast::Run();
 }

@@ -47,6 +47,10 @@ std::string WorkerTracePath(const std::string& run_dir, int rank) {
   return absl::StrCat(run_dir, "/logs/worker-", rank, ".trace.json");
 }
 
+std::string ServerTracePath(const std::string& run_dir, int rank, bool standby) {
+  return absl::StrCat(run_dir, "/logs/", standby ? "standby-" : "server-", rank, ".trace.json");
+}
+
 std::string CoordinatorAddressPath(const std::string& run_dir) {
   return absl::StrCat(run_dir, "/logs/server-0.control");
 }
@@ -338,6 +342,9 @@ absl::Status JobLaunch::StartServer(int rank, bool standby, const std::string& r
   if (!coordinates) flags.insert(flags.end(), {"--coordinator", coordinator_});
   flags.insert(flags.end(), {"--address_file", address_file});
   if (with_standby()) flags.push_back("--with_standby");
+  if (!plan_.trace_steps.empty()) {
+    flags.insert(flags.end(), {"--trace", ServerTracePath(plan_.run_dir, rank, standby)});
+  }
   if (plan_.durability.mode() != v1::Durability::NONE) {
     // With standbys, shards are held in memory only, but the coordinator's state is on disk.
     if (!with_standby() || coordinates) {

@@ -41,6 +41,8 @@ struct LaunchPlan {
   int threads = 1;
   // Steps in the workers' timelines, such as "1-200"; empty: no timelines.
   std::string trace_steps;
+  // The traceparent of the workers' timelines; empty without `trace_steps`.
+  std::string traceparent;
   // Already contains a directory `logs`.
   std::string run_dir;
   std::string server_binary;
@@ -68,6 +70,7 @@ struct LaunchPlan {
 };
 
 std::string WorkerTracePath(const std::string& run_dir, int rank);
+std::string ServerTracePath(const std::string& run_dir, int rank, bool standby);
 
 // Returns the file to which server 0 of a launch writes the address of its control port.
 std::string CoordinatorAddressPath(const std::string& run_dir);

@@ -68,26 +68,31 @@ absl::Status ErrorOf(const LaunchResult& result) {
 
 }  // namespace
 
-void JoinTraces(const std::string& run_dir, int workers, const std::string& path, std::ostream& out,
-                std::ostream& err) {
+void JoinTraces(const LaunchPlan& plan, const std::string& path, std::ostream& out, std::ostream& err) {
   std::vector<std::string> traces;
   std::vector<std::string> joined;
-  for (int rank = 0; rank < workers; ++rank) {
-    const std::string part = WorkerTracePath(run_dir, rank);
+  const auto add = [&](const std::string& part, absl::string_view name, int rank) {
     absl::StatusOr<std::string> text = ReadFile(part);
     if (!text.ok()) {
-      err << "warning: worker " << rank << " left no timeline: " << text.status().message() << "\n";
-      continue;
+      err << "warning: " << name << " " << rank << " left no timeline: " << text.status().message() << "\n";
+      return;
     }
     traces.push_back(*std::move(text));
     joined.push_back(part);
-  }
+  };
+  for (int rank = 0; rank < plan.workers; ++rank) add(WorkerTracePath(plan.run_dir, rank), "worker", rank);
+  // Without a worker's timeline, those of servers are empty.
   if (traces.empty()) return;
+  for (int rank = 0; rank < plan.servers; ++rank) {
+    add(ServerTracePath(plan.run_dir, rank, false), "server", rank);
+    if (plan.durability.mode() != v1::Durability::STANDBY) continue;
+    add(ServerTracePath(plan.run_dir, rank, true), "standby", rank);
+  }
   const absl::StatusOr<MergedTrace> merged = MergeTraces(traces);
   const absl::Status status = merged.ok() ? WriteFileAtomically(path, {merged->json}) : merged.status();
   if (!status.ok()) {
-    err << "warning: cannot merge the timelines: " << status.message() << "; each worker's timeline is in " << run_dir
-        << "/logs\n";
+    err << "warning: cannot merge the timelines: " << status.message() << "; each process's timeline is in "
+        << plan.run_dir << "/logs\n";
     return;
   }
   for (const std::string& part : joined) unlink(part.c_str());
@@ -122,7 +127,7 @@ CommandResult ConcludeLaunch(const LaunchRequest& request, const RunFolder& fold
     if (report.ok()) (request.json || !show ? err : out) << "report: " << folder.report() << std::endl;
   }
   if (!request.trace.empty()) {
-    JoinTraces(request.plan.run_dir, request.plan.workers, request.trace, request.json || !show ? err : out, err);
+    JoinTraces(request.plan, request.trace, request.json || !show ? err : out, err);
   }
   if (!result.error.empty()) return Fail(err, ErrorOf(result), result.exit_status);
   return {result.exit_status, ErrorOf(result)};

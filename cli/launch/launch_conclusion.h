@@ -11,9 +11,9 @@
 
 namespace ballast {
 
-// Merges the timelines of a run's workers into the file `path`, deletes the originals, and prints the path. Missing
-// timelines and other errors are only warnings on `err`, because they do not make the run a failure.
-void JoinTraces(const std::string& run_dir, int workers, const std::string& path, std::ostream& out, std::ostream& err);
+// Merges the timelines of a run's workers and servers into the file `path`, deletes the originals, and prints the path.
+// Missing timelines and other errors are only warnings on `err`, because they do not make the run a failure.
+void JoinTraces(const LaunchPlan& plan, const std::string& path, std::ostream& out, std::ostream& err);
 
 // Ends a launch whose processes have ended: writes the report, even of a run that failed early, and the joined
 // timeline, and prints the results.

@@ -28,12 +28,23 @@ class JoinTracesTest : public ::testing::Test {
   void Leave(int rank, size_t most_spans = 10) {
     TimelineRecorder timeline(StepRange{1, 10}, Clock::Real(), most_spans);
     timeline.Add({.begin = absl::Now(), .end = absl::Now()}, "batch");
-    ASSERT_TRUE(WriteFileAtomically(WorkerTracePath(run_, rank), {TraceJson(timeline.Copy(), rank, "cpu")}).ok());
+    ASSERT_TRUE(
+        WriteFileAtomically(WorkerTracePath(run_, rank), {WorkerTraceJson(timeline.Copy(), {}, rank, "cpu")}).ok());
   }
 
-  void Join(int workers, const std::string& path) { JoinTraces(run_, workers, path, out_, err_); }
+  void LeaveServer(int rank, bool standby = false) {
+    CallTimeline calls;
+    ASSERT_TRUE(WriteFileAtomically(ServerTracePath(run_, rank, standby), {ServerTraceJson(calls.Copy(), rank)}).ok());
+  }
+
+  void Join(int workers, const std::string& path) {
+    plan_.run_dir = run_;
+    plan_.workers = workers;
+    JoinTraces(plan_, path, out_, err_);
+  }
 
   std::string run_;
+  LaunchPlan plan_ = {.servers = 0};
   std::ostringstream out_, err_;
 };
 
@@ -54,6 +65,21 @@ TEST_F(JoinTracesTest, WorkerThatLeftNoneIsNamedAndTheOthersAreJoined) {
   Join(2, run_ + "/trace.json");
   EXPECT_THAT(err_.str(), HasSubstr("warning: worker 0 left no timeline: "));
   EXPECT_THAT(ReadFile(run_ + "/trace.json").value(), HasSubstr("\"worker 1\""));
+}
+
+TEST_F(JoinTracesTest, ServersAndTheirStandbysAreInIt) {
+  Leave(0);
+  LeaveServer(0);
+  LeaveServer(0, /*standby=*/true);
+  LeaveServer(1);
+  plan_.servers = 2;
+  plan_.durability.set_mode(v1::Durability::STANDBY);
+  Join(1, run_ + "/trace.json");
+  EXPECT_THAT(err_.str(), HasSubstr("warning: standby 1 left no timeline: "));
+  const std::string text = ReadFile(run_ + "/trace.json").value();
+  EXPECT_THAT(text, HasSubstr("\"server 0\""));
+  EXPECT_THAT(text, HasSubstr("\"server 1\""));
+  EXPECT_TRUE(std::filesystem::is_empty(run_ + "/logs"));
 }
 
 TEST_F(JoinTracesTest, NothingIsWrittenWhereNobodyLeftOne) {

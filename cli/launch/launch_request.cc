@@ -25,6 +25,7 @@
 #include "common/storage/checkpoint_folder.h"
 #include "common/text/nearest_name.h"
 #include "common/trace/timeline_recorder.h"
+#include "common/trace/trace_context.h"
 #include "common/trace/trace_file.h"
 
 namespace ballast {
@@ -83,6 +84,14 @@ absl::Status ReadTrace(const Arguments& arguments, LaunchRequest& request) {
   if (const auto steps = ParseStepRange(request.plan.trace_steps); !steps.ok()) {
     return absl::InvalidArgumentError(absl::StrCat("flag --trace-steps: ", steps.status().message()));
   }
+  // A launch that is part of a larger trace says so with the environment's TRACEPARENT.
+  const char* const outer = getenv("TRACEPARENT");
+  absl::StatusOr<TraceContext> trace = ParseTraceparent(outer == nullptr ? "" : outer);
+  if (!trace.ok()) {
+    trace = NewTrace();
+    trace->span = NewSpanId();
+  }
+  request.plan.traceparent = FormatTraceparent(*trace);
   return CheckTracePath(request.trace);
 }
 
@@ -224,7 +233,7 @@ const std::vector<FlagSpec>& LaunchFlags() {
       {"max-restarts", "N", "Maximum number of restarts per process, 0 to 1000 (default: 3)."},
       {"chaos", "KILLS",
        "Kill processes at intervals to test recovery: any of kill-server=20s,kill-worker=30s,seed=1."},
-      {"trace", "FILE", "Write a timeline of all workers (JSON, for ui.perfetto.dev or chrome://tracing)."},
+      {"trace", "FILE", "Write a timeline of all workers and servers (JSON, for ui.perfetto.dev or chrome://tracing)."},
       {"trace-steps", "A-B", "With --trace: the first and last step in the timeline (default: 1-200)."},
       {"insecure", "", "Run without certificates and tokens: any process on this machine can join the job."},
       {"json", "", "Print only the run's summary, as one JSON object, to standard output."},

@@ -93,6 +93,7 @@ std::vector<std::string> WorkerFlags(const LaunchPlan& plan, int rank, int cores
   flags.insert(flags.end(), plan.worker_security.begin(), plan.worker_security.end());
   if (!plan.trace_steps.empty()) {
     flags.insert(flags.end(), {"--trace", WorkerTracePath(plan.run_dir, rank), "--trace_steps", plan.trace_steps});
+    flags.insert(flags.end(), {"--traceparent", plan.traceparent});
   }
   if (rank == 0) flags.insert(flags.end(), {"--run_dir", plan.run_dir});
   return flags;

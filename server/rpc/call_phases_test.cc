@@ -63,6 +63,29 @@ TEST_F(CallPhasesTest, ClockThatIsSetBackTakesNoTime) {
   EXPECT_EQ(phases_.ToProto().send().sum(), 2);
 }
 
+TEST_F(CallPhasesTest, TracedCallKeepsEachStay) {
+  for (CallPhases* phases : {&phases_, static_cast<CallPhases*>(nullptr)}) {
+    CallTimer timer(phases, &clock_);
+    timer.KeepStays();
+    const absl::Time begin = clock_.Now();
+    timer.Enter(CallPhase::kQueue);
+    clock_.Advance(absl::Microseconds(3));
+    timer.Enter(CallPhase::kWait);
+    clock_.Advance(absl::Microseconds(4));
+    timer.Enter(CallPhase::kQueue);
+    timer.End();
+    const std::vector<CallSpan::Part> stays = timer.TakeStays();
+    ASSERT_EQ(stays.size(), 3u);
+    EXPECT_EQ(stays[0].name, "queue");
+    EXPECT_EQ(stays[0].begin, begin);
+    EXPECT_EQ(stays[1].name, "wait");
+    EXPECT_EQ(stays[1].begin, begin + absl::Microseconds(3));
+    EXPECT_EQ(stays[1].end, begin + absl::Microseconds(7));
+    EXPECT_EQ(stays[2].name, "queue");
+  }
+  EXPECT_EQ(phases_.ToProto().queue().count(), 1u) << "the call without phases does not count";
+}
+
 TEST_F(CallPhasesTest, CallOfAnotherMethodIsNotMeasured) {
   CallTimer timer(nullptr, nullptr);
   timer.Enter(CallPhase::kQueue);

@@ -49,6 +49,7 @@ class DataPlane::Call : public grpc::ServerGenericBidiReactor, public std::enabl
   // gRPC has sent the response. A callback may keep the call for a moment longer, but not what the budget covers.
   void OnDone() override {
     timer_.End();
+    if (span_ != nullptr) EndSpan();
     response_.Clear();
     reserved_.Release();
     values_reserved_.reset();
@@ -59,6 +60,16 @@ class DataPlane::Call : public grpc::ServerGenericBidiReactor, public std::enabl
   absl::string_view Method() const { return absl::StripPrefix(context_->method(), "/ballast.v1."); }
   // Checks the job that the request names, which is unknown when the call begins.
   absl::Status CheckJob(const std::string& job) const { return plane_->access_->CheckJob(*context_, Method(), job); }
+
+  // Begins a span if the client traces the call.
+  void BeginSpan();
+  // Says for the span which worker's step the call is about.
+  void Identify(uint32_t worker, uint64_t step) {
+    if (span_ == nullptr) return;
+    span_->peer = worker;
+    span_->step = step;
+  }
+  void EndSpan();
 
   // Checks what is known before the message is read, and reserves memory for it.
   absl::Status Admit();
@@ -122,6 +133,8 @@ class DataPlane::Call : public grpc::ServerGenericBidiReactor, public std::enabl
   grpc::GenericCallbackServerContext* const context_;
   // Changed before each step that may end the call in another thread.
   CallTimer timer_;
+  // Null if the client does not trace the call.
+  std::unique_ptr<CallSpan> span_;
   grpc::ByteBuffer request_;
   grpc::ByteBuffer response_;
   // The budget of the request, then of the small response to a push.

@@ -25,6 +25,7 @@ DataPlane::Call* DataPlane::Call::Begin(Handler handler, CallPhases* phases, Dat
                                         grpc::GenericCallbackServerContext* context) {
   const auto call = std::make_shared<Call>(handler, phases, plane, context);
   call->for_grpc_ = call;
+  if (plane->tracing_ != nullptr) call->BeginSpan();
   if (absl::Status status = call->Admit(); !status.ok()) {
     call->End(status);
   } else {
@@ -40,6 +41,29 @@ void DataPlane::Call::OnReadDone(bool ok) {
   timer_.Enter(CallPhase::kQueue);
   absl::Status taken = plane_->executor_->Submit([call = shared_from_this()] { call->Handle(); });
   if (!taken.ok()) End(OnShard(taken));
+}
+
+void DataPlane::Call::BeginSpan() {
+  const auto& metadata = context_->client_metadata();
+  const auto found = metadata.find(kTraceparent);
+  if (found == metadata.end()) return;
+  const absl::StatusOr<TraceContext> caller = ParseTraceparent({found->second.data(), found->second.size()});
+  // The specification wants that one which is damaged counts as none.
+  if (!caller.ok()) return;
+  span_ = std::make_unique<CallSpan>();
+  span_->method = context_->method();
+  span_->context = *caller;
+  span_->parent = caller->span;
+  span_->context.span = NewSpanId();
+  if (!plane_->tracing_->Records(*caller)) return;
+  span_->begin = absl::Now();
+  timer_.KeepStays();
+}
+
+void DataPlane::Call::EndSpan() {
+  span_->end = absl::Now();
+  span_->parts = timer_.TakeStays();
+  plane_->tracing_->Add(std::move(*span_));
 }
 
 absl::Status DataPlane::Call::Admit() {
@@ -67,12 +91,14 @@ absl::Status DataPlane::Call::Borrow(const v1::SharedSlot& reference) {
   }
   // The client may change it at any time, so read it once: the bytes checked must be the bytes used.
   own_request_ = plane_->buffers_.Copy(*message);
+  if (span_ != nullptr) span_->request_bytes += message->size();
   ++plane_->shared_calls_;
   return absl::OkStatus();
 }
 
 void DataPlane::Call::EndWith(grpc::ByteBuffer response) {
   timer_.Enter(CallPhase::kSend);
+  if (span_ != nullptr) span_->response_bytes = response.Length();
   if (slot_.has_value() && response.Length() >= kMinSharedBytes) {
     const std::optional<MessageSpot> spot = CopyMessage(response, slot_->memory());
     if (spot.has_value()) {
@@ -94,6 +120,10 @@ void DataPlane::Call::End(const absl::Status& status) {
   slot_.reset();
   const bool not_owner = ReasonOf(status) == v1::ERROR_REASON_NOT_OWNER;
   const absl::Status told = not_owner ? WithSubjects(status, {{"epoch", absl::StrCat(map_epoch_)}}) : status;
+  if (span_ != nullptr) {
+    span_->code = status.code();
+    plane_->tracing_->LogFailure(*span_, context_->peer(), status);
+  }
   Finish(ToGrpcStatus(WithRetryDelay(told, *context_)));
 }
 
@@ -106,6 +136,7 @@ std::function<void(absl::Status)> DataPlane::Call::Ending(grpc::ByteBuffer respo
 
 void DataPlane::Call::Handle() {
   timer_.Enter(CallPhase::kApply);
+  if (span_ != nullptr) span_->request_bytes = request_.Length();
   if (const std::optional<v1::SharedSlot> reference = FindReference(request_); reference.has_value()) {
     if (absl::Status status = Borrow(*reference); !status.ok()) return End(OnShard(status));
   }

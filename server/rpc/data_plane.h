@@ -13,6 +13,7 @@
 #include "server/memory/byte_budget.h"
 #include "server/memory/payload_counts.h"
 #include "server/rpc/call_phases.h"
+#include "server/rpc/call_tracing.h"
 #include "server/rpc/port/access_guard.h"
 #include "server/rpc/region_registry.h"
 #include "server/rpc/serving_gate.h"
@@ -42,14 +43,15 @@ class DataPlane : public grpc::CallbackGenericService {
 
   // `executor` runs all work that depends on a message's contents. gRPC's few threads, which also serve heartbeats,
   // only pass messages on. All arguments must outlive the server with which this is registered. The shard has its own
-  // part of `max_bytes_in_flight` for waiting pulls.
+  // part of `max_bytes_in_flight` for waiting pulls. Null `tracing`: no calls are traced.
   DataPlane(uint32_t rank, ParameterShard* shard, const AccessGuard* access, const ServingGate* serving,
-            Executor* executor, uint64_t max_bytes_in_flight)
+            Executor* executor, uint64_t max_bytes_in_flight, CallTracing* tracing = nullptr)
       : rank_(rank),
         shard_(shard),
         access_(access),
         serving_(serving),
         executor_(executor),
+        tracing_(tracing),
         budget_(max_bytes_in_flight - WaitBytes(max_bytes_in_flight)) {}
 
   // The part of the bytes in flight that pulls may use while they wait for other workers. Callers with the reader
@@ -80,6 +82,7 @@ class DataPlane : public grpc::CallbackGenericService {
   const AccessGuard* const access_;
   const ServingGate* const serving_;
   Executor* const executor_;
+  CallTracing* const tracing_;
   ByteBudget budget_;
   ByteBudget reader_budget_{budget_.limit() / 4, &budget_};
   RegionRegistry regions_{&budget_};

@@ -97,6 +97,7 @@ void DataPlane::Call::PushRows() {
       bytes.pieces, v1::PushRowsRequest::kGradientsFieldNumber, kMaxTablesPerMessage);
   if (!message.ok()) return End(OnShard(message.status()));
   const v1::PushHeader& header = message->envelope.header();
+  Identify(header.worker(), header.step() + 1);
   if (absl::Status status = CheckJob(header.job()); !status.ok()) return End(OnShard(status));
   map_epoch_ = header.map_epoch();
   const auto table_of = [](const auto& item) { return item.item.table_id(); };
@@ -137,6 +138,7 @@ void DataPlane::Call::PullRows() {
   if (!request.ok()) return End(OnShard(request.status()));
   if (absl::Status status = CheckJob(request->job()); !status.ok()) return End(OnShard(status));
   map_epoch_ = request->map_epoch();
+  Identify(CallSpan::kNone, request->step());
   const absl::StatusOr<const Codec*> codec = ValueCodec(request->encoding());
   if (!codec.ok()) return End(OnShard(codec.status()));
   if ((*codec)->encoding() > v1::ENCODING_BF16) {

@@ -31,12 +31,13 @@ RowWatchCalls::Options WatchOptions(uint32_t rank, uint64_t max_bytes_in_flight,
 }  // namespace
 
 ShardServices::ShardServices(uint32_t rank, uint64_t max_bytes_in_flight, ParameterShard* shard,
-                             StandbyReceiver* receiver, const ServingGate* serving, const TokenTable* tokens)
+                             StandbyReceiver* receiver, const ServingGate* serving, const TokenTable* tokens,
+                             CallTracing* tracing)
     : access_(tokens, [shard] { return shard->job_name(); }),
       standby_service_(receiver, &access_),
       declarations_(1, kMaxQueued),
       work_(std::max(kMinWorkThreads, CoreCount()), kMaxQueued),
-      data_plane_(rank, shard, &access_, serving, &work_, max_bytes_in_flight),
+      data_plane_(rank, shard, &access_, serving, &work_, max_bytes_in_flight, tracing),
       watches_(shard, WatchOptions(rank, max_bytes_in_flight, serving, &work_)),
       parameter_service_(rank, shard, &data_plane_, &access_, serving, &watches_, {&declarations_, &work_}),
       status_service_(&parameter_service_) {}

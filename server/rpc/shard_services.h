@@ -23,9 +23,9 @@ namespace ballast {
 // thread.
 class ShardServices {
  public:
-  // All pointers must outlive this; null `tokens`: calls need no token.
+  // All pointers must outlive this; null `tokens`: calls need no token; null `tracing`: no calls are traced.
   ShardServices(uint32_t rank, uint64_t max_bytes_in_flight, ParameterShard* shard, StandbyReceiver* receiver,
-                const ServingGate* serving, const TokenTable* tokens);
+                const ServingGate* serving, const TokenTable* tokens, CallTracing* tracing = nullptr);
 
   // Registers the services of the data port, including its generic service.
   void AddTo(grpc::ServerBuilder& data);

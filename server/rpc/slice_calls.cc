@@ -45,6 +45,7 @@ absl::StatusOr<DataPlane::Call::Taken<Envelope>> DataPlane::Call::TakePush(Check
   if (absl::Status status = check(message->envelope); !status.ok()) return OnShard(status);
   const std::vector<GradientView> gradients = ViewGradients(*message);
   const v1::PushHeader& header = message->envelope.header();
+  Identify(header.worker(), header.step() + 1);
   if (absl::Status status = CheckJob(header.job()); !status.ok()) return OnShard(status);
   map_epoch_ = header.map_epoch();
   Taken<Envelope> taken;
@@ -85,6 +86,7 @@ void DataPlane::Call::Pull() {
     if (absl::Status status = CheckJob(message->job()); !status.ok()) return End(OnShard(status));
     map_epoch_ = message->map_epoch();
     pull.step = message->step();
+    Identify(message->has_worker() ? message->worker() : CallSpan::kNone, pull.step);
     if (message->has_worker()) {
       // The values that a worker pulls matter for its next gradient.
       if (!as_worker_.ok()) return End(OnShard(Annotate(as_worker_, "a pull that names a worker")));

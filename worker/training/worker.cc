@@ -77,6 +77,7 @@ absl::Status Worker::Open() {
   if (!options_.trace.empty()) {
     if (absl::Status status = CheckTracePath(options_.trace); !status.ok()) return status;
     timeline_ = std::make_unique<TimelineRecorder>(options_.trace_steps);
+    tracer_ = std::make_unique<CallTracer>(options_.trace_context, timeline_.get());
   }
   absl::StatusOr<WorkerResources> resources = OpenWorkerResources(
       options_.job, options_.job_folder,
@@ -156,6 +157,7 @@ absl::Status Worker::Connect() {
   options.connect_timeout = kReturnTimeout;
   options.gather_timeout = std::max(GatherTimeLeft(), absl::Seconds(1));
   options.watch_answers = timeline_ != nullptr;
+  options.tracer = tracer_.get();
   absl::StatusOr<std::unique_ptr<Client>> client = Client::Connect(std::move(options));
   if (!client.ok()) return client.status();
   // All workers compute the same length, because their declarations must be equal.
@@ -336,10 +338,12 @@ absl::Status Worker::Train() {
 void Worker::WriteTimeline() const {
   resources_->model->Record(nullptr);
   const TimelineRecorder::Recording recording = timeline_->Copy();
+  const CallTimeline::Recording calls = tracer_->calls().Copy();
   const absl::Status status = WriteFileAtomically(
-      options_.trace, {TraceJson(recording, joined_.member().rank(), resources_->devices.Describe())});
+      options_.trace, {WorkerTraceJson(recording, calls, joined_.member().rank(), resources_->devices.Describe())});
   if (!status.ok()) std::cerr << "warning: could not write the timeline: " << status.message() << std::endl;
-  if (recording.left_out > 0) std::cerr << "warning: " << LeftOutText(recording) << std::endl;
+  const std::string left_out = LeftOutText(recording, calls);
+  if (!left_out.empty()) std::cerr << "warning: " << left_out << std::endl;
 }
 
 absl::Status Worker::Run() {
@@ -354,6 +358,7 @@ absl::Status Worker::RunJob() {
             << (resources_->stream == nullptr ? absl::StrCat(resources_->train_examples, " training examples")
                                               : "a stream of training examples")
             << "; device " << resources_->devices.Describe() << std::endl;
+  if (tracer_ != nullptr) std::cerr << "trace " << tracer_->trace().TraceId() << std::endl;
   absl::Status status = RunMemberships();
   // All workers declare their tensors first. A shard that knows none is that of a new process.
   const bool empty = ReasonOf(status) == v1::ERROR_REASON_NO_JOB;

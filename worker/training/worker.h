@@ -15,7 +15,9 @@
 #include "client/client.h"
 #include "client/coordinator_link.h"
 #include "common/rpc/credentials.h"
+#include "common/trace/call_timeline.h"
 #include "common/trace/timeline_recorder.h"
+#include "common/trace/trace_context.h"
 #include "worker/data/batch_stream.h"
 #include "worker/device/cuda_options.h"
 #include "worker/training/run_recorder.h"
@@ -50,6 +52,8 @@ class Worker {
     // Output file for a timeline of `trace_steps`; empty: none.
     std::string trace;
     StepRange trace_steps;
+    // The trace of the timeline's calls, and the span that caused them, if any.
+    TraceContext trace_context = NewTrace();
     // Gets the worker's figures; may be null, and outlives the worker.
     WorkerMetrics* metrics = nullptr;
     // Limit on the time from the start of Run until all servers and workers have joined.
@@ -107,6 +111,7 @@ class Worker {
   std::atomic<bool> interrupted_{false};
   // Null without Options::trace.
   std::unique_ptr<TimelineRecorder> timeline_;
+  std::unique_ptr<CallTracer> tracer_;
   // Set by Create.
   std::optional<WorkerResources> resources_;
   absl::Time started_;
