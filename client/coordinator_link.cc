@@ -46,7 +46,8 @@ CoordinatorLink::CoordinatorLink(const std::string& address, const Credentials& 
     : address_(address),
       credentials_(credentials),
       job_(job),
-      home_(v1::CoordinatorService::NewStub(OpenChannel(address, credentials))),
+      home_channel_([this] { return OpenChannel(address_, credentials_); }),
+      home_(v1::CoordinatorService::NewStub(home_channel_.channel())),
       tracker_(name()) {}
 
 std::string CoordinatorLink::name() const { return absl::StrCat("coordinator at ", address_); }
@@ -73,7 +74,9 @@ void CoordinatorLink::Follow(const ShardMap& map) {
 }
 
 void CoordinatorLink::ReturnHome() {
+  const bool renewed = home_channel_.Renew();
   absl::MutexLock lock(&mutex_);
+  if (renewed) home_ = v1::CoordinatorService::NewStub(home_channel_.channel());
   control_ = nullptr;
   control_address_.clear();
 }

@@ -19,6 +19,7 @@
 #include "client/job_condition_tracker.h"
 #include "common/rpc/credentials.h"
 #include "common/rpc/member_loop.h"
+#include "common/rpc/renewed_channel.h"
 #include "common/tensors/shard_map.h"
 
 namespace ballast {
@@ -92,6 +93,7 @@ class CoordinatorLink {
   CoordinatorLink(const std::string& address, const Credentials& credentials, const std::string& job);
   // Returns "coordinator at host:port".
   std::string name() const;
+  // Makes later calls use `address_`, through another channel if this one has found no server.
   void ReturnHome();
   std::shared_ptr<v1::CoordinatorService::Stub> stub() const;
   template <typename Response, typename Request>
@@ -108,10 +110,12 @@ class CoordinatorLink {
   const std::string address_;
   const Credentials credentials_;
   const std::string job_;
-  // Stub for `address_`. Shared with calls in flight, which outlive a change of the port.
-  const std::shared_ptr<v1::CoordinatorService::Stub> home_;
+  // To `address_`.
+  RenewedChannel home_channel_;
 
   mutable absl::Mutex mutex_;
+  // Stub for `address_`. Shared with calls in flight, which outlive a change of the port.
+  std::shared_ptr<v1::CoordinatorService::Stub> home_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<v1::CoordinatorService::Stub> control_ ABSL_GUARDED_BY(mutex_);
   // The control port's address, even if it was never reached; empty after it or `address_` became unreachable.
   std::string control_address_ ABSL_GUARDED_BY(mutex_);

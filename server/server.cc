@@ -196,12 +196,11 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(Options options) {
     server->coordinator_host_ = *std::move(host);
   }
   if (absl::Status status = server->Listen(); !status.ok()) return status;
-  absl::StatusOr<std::shared_ptr<grpc::Channel>> coordinator = server->OpenCoordinator();
-  if (!coordinator.ok()) return coordinator.status();
+  if (absl::Status status = server->OpenCoordinator().status(); !status.ok()) return status;
   const Options& o = server->options_;
   CoordinatorMember::Options member;
   member.coordinator = server->coordinator_host_ != nullptr ? server->address_ : o.coordinator;
-  member.channel = *std::move(coordinator);
+  member.open_channel = [server = server.get()] { return server->OpenCoordinator().value_or(nullptr); };
   member.rank = o.rank;
   member.with_standby = o.with_standby;
   member.servers = o.servers;

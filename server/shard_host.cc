@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/concurrency/clock.h"
+#include "common/job/job_config.h"
 #include "common/status/error_reason.h"
 #include "server/rpc/data_plane.h"
 
@@ -66,6 +67,10 @@ absl::Status ShardHost::Recover() {
 CoordinatorMember::Events ShardHost::MemberEvents() {
   CoordinatorMember::Events events;
   events.job = [this] { return shard_.job_name(); };
+  events.return_time = [this] {
+    const v1::Durability durability = shard_.job_config().durability;
+    return OutlivesAServer(durability) ? ReturnTime(durability) : absl::ZeroDuration();
+  };
   events.on_job_failed = [this](const absl::Status& failure) {
     shard_.Close(failure);
     options_.on_job_failed(failure);

@@ -23,7 +23,7 @@ class CoordinatorMemberTest : public testing::Test {
  protected:
   CoordinatorMemberTest() {
     options_.coordinator = server_.address();
-    options_.channel = OpenChannel(server_.address(), {});
+    options_.open_channel = [address = server_.address()] { return OpenChannel(address, {}); };
     options_.address = "127.0.0.1:1";
   }
 
@@ -35,6 +35,7 @@ class CoordinatorMemberTest : public testing::Test {
     events.on_capture = [](uint64_t, uint32_t) {};
     events.checkpoint_part = [] { return v1::CheckpointPart(); };
     events.on_part = [](const v1::Member&) {};
+    events.return_time = [] { return absl::ZeroDuration(); };
     events.caused_waits = [] { return std::vector<v1::CausedWait>(); };
     events.on_state = [](v1::JobState) {};
     events.pair_news = [] { return ReplicationReport(); };

@@ -11,11 +11,13 @@
 #include <cstring>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/rpc/renewed_channel.h"
 #include "grpcpp/generic/async_generic_service.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/server_builder.h"
@@ -167,9 +169,31 @@ TEST(ChannelTest, FollowsANameToItsNewAddressWithinSeconds) {
   EXPECT_LT(TimeToReach(channel), absl::Seconds(8)) << "a name that was not known at first";
   first.reset();
   names.Say("127.0.0.3");
-  const Server second("127.0.0.3", port);
-  ASSERT_TRUE(second.serves());
+  std::optional<Server> second(std::in_place, "127.0.0.3", port);
+  ASSERT_TRUE(second->serves());
   EXPECT_LT(TimeToReach(channel), absl::Seconds(5)) << "a name that moved";
+
+  // A name that is known, then unknown for a while: a channel alone would look again only after twenty seconds.
+  RenewedChannel renewed([&] { return OpenChannel(absl::StrCat("dns:///", kName, ":", port), {}); });
+  ASSERT_EQ(Ask(renewed.channel()), grpc::StatusCode::UNIMPLEMENTED);
+  first = std::make_unique<Server>("127.0.0.5", port);
+  ASSERT_TRUE(first->serves());
+  second.reset();
+  names.Forget();
+  const auto ask = [&] {
+    const bool reached = Ask(renewed.channel()) == grpc::StatusCode::UNIMPLEMENTED;
+    if (!reached) renewed.Renew();
+    absl::SleepFor(absl::Milliseconds(100));
+    return reached;
+  };
+  for (const absl::Time until = absl::Now() + absl::Seconds(12); absl::Now() < until;) EXPECT_FALSE(ask());
+  names.Say("127.0.0.5");
+  const absl::Time known = absl::Now();
+  while (!ask() && absl::Now() - known < absl::Minutes(1)) {
+  }
+  EXPECT_LT(absl::Now() - known, absl::Seconds(4)) << "a name that was forgotten for a while";
+  second.emplace("127.0.0.3", port);
+  ASSERT_TRUE(second->serves());
 
   // The same, if the client finds nobody at the old address before the name moves.
   const DeadAddress dead("127.0.0.4", port);

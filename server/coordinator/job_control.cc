@@ -208,26 +208,29 @@ absl::Status JobControl::Leave(const Membership::Id& id, std::string failure, bo
   failure = MemberText(failure);
   const bool was_here = members_.Heartbeat(id, now).ok();
   const bool pair = options_.with_standby && id.role != MemberRole::kWorker;
-  const auto state = failure.empty()         ? Membership::State::kLeft
-                     : worker_local && !pair ? Membership::State::kLost
-                                             : Membership::State::kFailed;
-  if (absl::Status status = members_.Leave(id, state, failure.empty() ? "left" : failure, now); !status.ok()) {
-    return status;
-  }
+  // Without leases only the worker knows when it is done.
+  const auto done = [&] {
+    return status_.finished() || workers_.all_done() ||
+           (!workers_.leases_data() && id.role == MemberRole::kWorker && failure.empty());
+  };
+  // Its successor may come when the job has finished, and still has to do its part: that of rank 0 saves the results.
+  const bool early = id.role == MemberRole::kWorker && failure.empty() && !done();
+  const auto state = early || (worker_local && !pair && !failure.empty()) ? Membership::State::kLost
+                     : failure.empty()                                    ? Membership::State::kLeft
+                                                                          : Membership::State::kFailed;
+  const std::string reason = early ? "left before the job was done" : failure.empty() ? "left" : failure;
+  if (absl::Status status = members_.Leave(id, state, reason, now); !status.ok()) return status;
   status_.Change();
   const std::string who = absl::StrCat(RoleName(id.role), " ", id.rank);
   if (was_here && !failure.empty() && !worker_local && !pair) {
     status_.Fail(absl::StrCat(who, " failed: ", failure), members_.Find(id.role, id.rank), now);
   }
-  // Without leases only the worker knows when it is done.
-  const bool done = status_.finished() || workers_.all_done() ||
-                    (!workers_.leases_data() && id.role == MemberRole::kWorker && failure.empty());
   const std::string how = !failure.empty() ? absl::StrCat(" was lost: ", failure)
-                          : done           ? " left"
+                          : done()         ? " left"
                                            : " left before the job was done";
   if (was_here && pair && id.role == MemberRole::kServer) {
     servers_.LoseServer(id.rank, absl::StrCat(who, how), now);
-  } else if (was_here && !done) {
+  } else if (was_here && !done()) {
     if (worker_local && id.role == MemberRole::kWorker && status_.running()) status_.CountLostWorker();
     Lose(id, absl::StrCat(who, how), now);
   }

@@ -196,6 +196,21 @@ TEST_F(JobControlTest, ALostWorkerMayReturnToAFinishedJob) {
   EXPECT_TRUE((*control_->workers().Acquire(*returned, {}, now_))->finished);
 }
 
+// Otherwise a pod that was evicted, and replaced only after the others had finished the job, would fail it.
+TEST_F(JobControlTest, AWorkerThatLeftEarlyMayReturnToAFinishedJob) {
+  Gather();
+  EXPECT_EQ(Acquire(worker0_), 1);
+  ASSERT_TRUE(Leave(worker0_, "").ok());
+  for (int lease = 0; lease < 2; ++lease) ASSERT_TRUE(Complete(worker1_, Acquire(worker1_)).ok());
+  ASSERT_TRUE(Leave(worker1_, "").ok());
+  EXPECT_EQ(JoinWorker(1).status().message(), "the job has ended (finished); restart the servers to train again");
+  const auto returned = JoinWorker(0);
+  ASSERT_TRUE(returned.ok()) << returned.status();
+  EXPECT_TRUE((*control_->workers().Acquire(*returned, {}, now_))->finished);
+  ASSERT_TRUE(Leave(*returned, "").ok());
+  EXPECT_EQ(JoinWorker(0).status().message(), "the job has ended (finished); restart the servers to train again");
+}
+
 TEST_F(JobControlTest, FailureOfAWorkerIsTheJobs) {
   Gather();
   ASSERT_TRUE(Leave(worker1_, "loss is NaN at step 7").ok());

@@ -136,6 +136,7 @@ absl::Status Membership::Heartbeat(const Id& id, absl::Time now) {
   }
   if (absl::Status status = CheckJoined(id); !status.ok()) return status;
   member.last_heard = now;
+  member.returning = false;
   return absl::OkStatus();
 }
 
@@ -153,13 +154,14 @@ std::vector<Membership::Member> Membership::Expire(absl::Time now) {
   std::vector<Member> lost;
   for (auto& [key, member] : members_) {
     const auto& [role, rank] = key;
-    if (member.state != State::kJoined || now - member.last_heard < ttl_) continue;
+    const absl::Duration limit = member.returning ? std::max(ttl_, kReturnTime) : ttl_;
+    if (member.state != State::kJoined || now - member.last_heard < limit) continue;
     const auto server = members_.find({MemberRole::kServer, rank});
     const bool alone = server == members_.end() || server->second.state != State::kJoined ||
                        now - server->second.last_heard >= ttl_ / 3;
     if (role == MemberRole::kStandby && alone) continue;
     member.state = State::kLost;
-    member.reason = absl::StrCat("sent no heartbeat for ", absl::FormatDuration(ttl_));
+    member.reason = absl::StrCat("sent no heartbeat for ", absl::FormatDuration(limit));
     member.gone_since = now;
     lost.push_back(member);
   }
@@ -279,6 +281,7 @@ absl::Status Membership::Restore(const google::protobuf::RepeatedPtrField<intern
     absl::StatusOr<Member> member = FromRecord(record);
     if (!member.ok()) return member.status();
     member->last_heard = member->gone_since = now;
+    member->returning = true;
     members.insert_or_assign({member->id.role, member->id.rank}, *std::move(member));
   }
   members_ = std::move(members);

@@ -53,9 +53,15 @@ class Membership {
     // Why the member left, was lost or failed, and when.
     std::string reason;
     absl::Time gone_since;
+    // True from Restore until the member's first heartbeat after it.
+    bool returning = false;
   };
 
   using Key = std::pair<MemberRole, uint32_t>;
+
+  // A member may take this long to find a coordinator that has returned, perhaps at another address: its connection
+  // attempts to the old one must time out, and name servers remember that one for a while.
+  static constexpr absl::Duration kReturnTime = absl::Seconds(10);
 
   // `pairs`: true if each server has a standby.
   Membership(uint32_t servers, uint32_t workers, absl::Duration ttl, bool pairs = false)
@@ -82,8 +88,8 @@ class Membership {
   // `state` is any state except kJoined. OK if the member is no longer joined.
   absl::Status Leave(const Id& id, State state, std::string reason, absl::Time now);
 
-  // Marks members without a heartbeat for `ttl` as lost, and returns them. A standby stays if its server is lost or
-  // has sent no recent heartbeat: it may hold the only copy.
+  // Marks members without a heartbeat for `ttl`, after Restore for kReturnTime, as lost, and returns them. A standby
+  // stays if its server is lost or has sent no recent heartbeat: it may hold the only copy.
   std::vector<Member> Expire(absl::Time now);
 
   // No heartbeat could arrive for the last `silence`: takes that time off each member's silence or absence.

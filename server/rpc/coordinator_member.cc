@@ -24,9 +24,7 @@ constexpr absl::Duration kMinTimeout = absl::Seconds(1);
 }  // namespace
 
 CoordinatorMember::CoordinatorMember(Options options, Events events)
-    : options_(std::move(options)),
-      events_(std::move(events)),
-      stub_(v1::CoordinatorService::NewStub(options_.channel)) {
+    : options_(std::move(options)), events_(std::move(events)), channel_(options_.open_channel) {
   loop_.Start([this] { return Step(); });
 }
 
@@ -43,7 +41,7 @@ CoordinatorMember::~CoordinatorMember() {
   context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(1)));
   v1::LeaveResponse response;
   // Best effort: without it, the coordinator misses this server's heartbeats.
-  stub_->Leave(&context, request, &response).IgnoreError();
+  stub()->Leave(&context, request, &response).IgnoreError();
 }
 
 std::string CoordinatorMember::SaveCheckpoint(absl::Duration timeout) {
@@ -55,7 +53,7 @@ std::string CoordinatorMember::SaveCheckpoint(absl::Duration timeout) {
   v1::SaveCheckpointResponse response;
   const auto attempt = [&](grpc::ClientContext* context) -> absl::Status {
     context->set_deadline(absl::ToChronoTime(absl::Now() + kAttempt));
-    const grpc::Status status = stub_->SaveCheckpoint(context, request, &response);
+    const grpc::Status status = stub()->SaveCheckpoint(context, request, &response);
     if (!status.ok()) return FromAttempt(status);
     request.set_id(response.id());
     if (!response.pending()) return absl::OkStatus();
@@ -84,9 +82,10 @@ absl::Status CoordinatorMember::Call(absl::FunctionRef<grpc::Status(grpc::Client
   const absl::Status status = loop_.Call(
       [&](grpc::ClientContext* context) {
         const absl::Time now = absl::Now();
-        context->set_wait_for_ready(true);
         context->set_deadline(absl::ToChronoTime(now + std::clamp(last - now, absl::Milliseconds(1), kAttempt)));
-        return FromAttempt(call(context));
+        const absl::Status ended = FromAttempt(call(context));
+        if (absl::IsUnavailable(ended)) channel_.Renew();
+        return ended;
       },
       kRetryPause, [&](const absl::Status& error) { return IsUnresponsive(error) ? last : absl::InfinitePast(); });
   if (!IsUnresponsive(status)) return status;
@@ -118,7 +117,7 @@ absl::StatusOr<absl::Duration> CoordinatorMember::Join() {
   request.set_with_standby(options_.with_standby);
   v1::JoinResponse response;
   const bool gathers = options_.gather_timeout > absl::ZeroDuration();
-  absl::Status status = Call([&](grpc::ClientContext* context) { return stub_->Join(context, request, &response); },
+  absl::Status status = Call([&](grpc::ClientContext* context) { return stub()->Join(context, request, &response); },
                              "a join request", gathers ? options_.gather_timeout : options_.coordinator_timeout);
   if (gathers && absl::IsUnavailable(status)) return FailToGather("server 0 does not answer", status);
   if (!status.ok()) return status;
@@ -158,8 +157,8 @@ absl::StatusOr<absl::Duration> CoordinatorMember::Beat() {
   const absl::Duration gather_time = std::max(started_ + options_.gather_timeout - absl::Now(), kMinTimeout);
   v1::HeartbeatResponse response;
   absl::Status status =
-      Call([&](grpc::ClientContext* context) { return stub_->Heartbeat(context, request, &response); }, "a heartbeat",
-           gathers ? gather_time : options_.coordinator_timeout);
+      Call([&](grpc::ClientContext* context) { return stub()->Heartbeat(context, request, &response); }, "a heartbeat",
+           gathers ? gather_time : std::max(options_.coordinator_timeout, events_.return_time()));
   if (gathers && absl::IsUnavailable(status)) return FailToGather("server 0 was lost", status);
   if (!status.ok()) return status;
   if (limited && response.state() == v1::JOB_STATE_GATHERING && absl::Now() - started_ >= options_.gather_timeout) {

@@ -15,6 +15,7 @@
 #include "absl/time/time.h"
 #include "ballast/v1/coordinator_service.grpc.pb.h"
 #include "common/rpc/member_loop.h"
+#include "common/rpc/renewed_channel.h"
 #include "server/coordinator/standby_table.h"
 
 namespace ballast {
@@ -25,7 +26,8 @@ class CoordinatorMember {
  public:
   struct Options {
     std::string coordinator;
-    std::shared_ptr<grpc::Channel> channel;
+    // Opens a channel to the coordinator; must succeed at first. Called again when the coordinator is not found.
+    RenewedChannel::Open open_channel;
     uint32_t rank = 0;
     // JobOptions::with_standby; if true, `servers` must equal the coordinator's.
     bool with_standby = false;
@@ -33,7 +35,8 @@ class CoordinatorMember {
     // Addresses at which others reach this server.
     std::string address;
     std::string control_address;
-    // Time after which an unreachable coordinator counts as lost, before joining and after.
+    // Time after which an unreachable coordinator counts as lost, before joining and after; Events::return_time may
+    // make it longer after joining.
     absl::Duration coordinator_timeout = absl::Seconds(60);
     // Time within which all servers and workers must join; 0: no limit. Afterwards on_fatal gets DEADLINE_EXCEEDED
     // that names the missing members. Until all have joined it replaces `coordinator_timeout`.
@@ -42,6 +45,8 @@ class CoordinatorMember {
   struct Events {
     // Returns the job that the shard holds, which each request names; empty: none yet.
     std::function<std::string()> job;
+    // Returns how long the job waits for a lost server to return; 0: it does not.
+    std::function<absl::Duration()> return_time;
     // The job has failed; gets the JobFailedError.
     std::function<void(absl::Status)> on_job_failed;
     // None of these may wait for pushes or a disk, because the next heartbeat waits for them. on_absent gets the
@@ -91,6 +96,9 @@ class CoordinatorMember {
   // Each returns the pause until the next heartbeat.
   absl::StatusOr<absl::Duration> Join();
   absl::StatusOr<absl::Duration> Beat();
+  std::unique_ptr<v1::CoordinatorService::Stub> stub() const {
+    return v1::CoordinatorService::NewStub(channel_.channel());
+  }
   // Retries a call for up to `timeout` while no response comes.
   absl::Status Call(absl::FunctionRef<grpc::Status(grpc::ClientContext*)> call, absl::string_view what,
                     absl::Duration timeout);
@@ -99,7 +107,7 @@ class CoordinatorMember {
 
   const Options options_;
   const Events events_;
-  const std::unique_ptr<v1::CoordinatorService::Stub> stub_;
+  RenewedChannel channel_;
   const absl::Time started_ = absl::Now();
   mutable absl::Mutex mutex_;
   // Empty before the join, and while this server joins again.
