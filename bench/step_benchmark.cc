@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
+#include <filesystem>
 #include <functional>
 #include <optional>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -13,11 +17,14 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/substitute.h"
+#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "bench/bench_report.h"
 #include "bench/peers/child_server.h"
 #include "cli/command/command.h"
 #include "cli/doctor/machine_facts.h"
+#include "cli/page/process_scraper.h"
+#include "cli/page/run_watch.h"
 #include "common/run/metrics.h"
 #include "common/security/key_folder.h"
 #include "common/storage/file.h"
@@ -37,6 +44,8 @@ constexpr char kUsage[] =
     "  torch rpc-tcp  a parameter server over torch.distributed.rpc (TensorPipe), after PyTorch's tutorial: one call\n"
     "                 sends a gradient and returns the new model; over TCP, as between machines\n"
     "  torch rpc      the same with the transport that TensorPipe chooses on one machine: shared memory\n"
+    "--observed adds two lines for sync, in turn: `unobserved` runs without HTTP pages and without flight recorders;\n"
+    "`observed` has both, and each second a scraper reads the metrics of all processes, and a live page asks them.\n"
     "With --tls the -tls lines use certificates on both sides and tokens, like `ballast launch`.\n"
     "All processes run without OPENBLAS_CORETYPE, which would keep OpenBLAS from choosing kernels for this CPU.\n\n";
 
@@ -44,6 +53,7 @@ std::vector<FlagSpec> Flags() {
   return {
       {"peer", "torch", "Run PyTorch in turn with Ballast."},
       {"tls", "", "Run sync also with TLS and tokens, in turn with sync without them."},
+      {"observed", "", "Run sync also with and without all that observes a job."},
       {"model", "small|large|both", "Models to train (both)."},
       {"codec", "LIST", "Codecs of gradients and values: fp32,fp16,bf16,int8 (fp32,bf16)."},
       {"modes", "LIST", "Modes, from sync,async (both)."},
@@ -84,6 +94,43 @@ struct BallastSetting {
   bool shared_memory = true;
   // Uses TLS, certificates on both sides and tokens.
   bool tls = false;
+  // True: HTTP pages that are scraped, and a live page. False: no flight recorder either. Without a value, as programs
+  // are by default.
+  std::optional<bool> observed;
+};
+
+// Scrapes the processes of a job and asks them as the live page does, each second, on a thread of its own. Thread
+// safety: all methods may be called from any thread.
+class Observer {
+ public:
+  // `server`: its gRPC address. `folder`/logs has a file NAME.http with the HTTP address of each process.
+  Observer(const std::string& server, const std::string& folder)
+      : scraper_(folder, [](absl::string_view) { return true; }), watch_({.address = server}) {
+    thread_ = std::thread([this] { Run(); });
+  }
+  ~Observer() {
+    end_.Notify();
+    thread_.join();
+  }
+
+  // The most processes that answered in one round.
+  size_t answered() const { return answered_; }
+
+ private:
+  void Run() {
+    while (!end_.WaitForNotificationWithTimeout(absl::Seconds(1))) {
+      const std::vector<ProcessScraper::Scrape> scrapes = scraper_.ScrapeAll(absl::Seconds(1));
+      const auto well = std::count_if(scrapes.begin(), scrapes.end(), [](const auto& one) { return one.status.ok(); });
+      answered_ = std::max<size_t>(answered_, well);
+      watch_.Step();
+    }
+  }
+
+  ProcessScraper scraper_;
+  RunWatch watch_;
+  absl::Notification end_;
+  std::atomic<size_t> answered_{0};
+  std::thread thread_;
 };
 
 // The text of bench/peers/torch_peer.py at build time, so that the program needs no other file.
@@ -174,6 +221,13 @@ absl::StatusOr<StepResult> TrainWithBallast(const StepTask& task, const BallastS
   const absl::StatusOr<std::string> binary = FindBinary("worker", OwnPath());
   if (!binary.ok()) return binary.status();
   std::vector<std::string> server_flags, worker_flags;
+  const std::string pages = absl::StrCat(folder->path(), "/observed");
+  if (setting.observed.has_value() && !*setting.observed) {
+    server_flags = worker_flags = {"--noflight_recorder"};
+  } else if (setting.observed.has_value()) {
+    std::filesystem::create_directories(absl::StrCat(pages, "/logs"));
+    server_flags = {"--http_port", "0", "--http_address_file", absl::StrCat(pages, "/logs/server-0.http")};
+  }
   if (setting.tls) {
     const CertificateAuthority::Validity validity = {absl::Now() - absl::Hours(1), absl::Now() + absl::Hours(24)};
     const absl::StatusOr<KeyFolder> keys =
@@ -191,12 +245,23 @@ absl::StatusOr<StepResult> TrainWithBallast(const StepTask& task, const BallastS
                                      "cpu",   "--threads", "1", "--rank",        absl::StrCat(rank)};
     argv.insert(argv.end(), worker_flags.begin(), worker_flags.end());
     if (!setting.shared_memory) argv.push_back("--noshared_memory");
+    if (setting.observed == true) {
+      argv.insert(argv.end(),
+                  {"--http_port", "0", "--http_address_file", absl::StrCat(pages, "/logs/worker-", rank, ".http")});
+    }
     if (rank == 0) argv.insert(argv.end(), {"--run_dir", run});
     absl::StatusOr<ChildProgram> worker = ChildProgram::Start(argv);
     if (!worker.ok()) return worker.status();
     workers.push_back(*std::move(worker));
   }
-  return Watch(workers, absl::StrCat(run, "/metrics.jsonl"), task.seconds);
+  std::optional<Observer> observer;
+  if (setting.observed == true) observer.emplace((*servers)[0].address(), pages);
+  absl::StatusOr<StepResult> result = Watch(workers, absl::StrCat(run, "/metrics.jsonl"), task.seconds);
+  if (observer.has_value() && result.ok() && observer->answered() < 1 + kStepWorkers) {
+    return absl::InternalError(
+        absl::StrCat("only ", observer->answered(), " processes answered the scraper, want ", 1 + kStepWorkers));
+  }
+  return result;
 }
 
 // Trains with PyTorch: `method` is "ddp" (DistributedDataParallel on Gloo), "rpc" (a parameter server, through shared
@@ -228,6 +293,7 @@ absl::StatusOr<StepResult> TrainWithTorch(const StepTask& task, const std::strin
 struct Options {
   bool torch = false;
   bool tls = false;
+  bool observed = false;
   std::vector<std::string> models;
   std::vector<std::string> codecs;
   std::vector<std::string> modes;
@@ -264,6 +330,15 @@ std::vector<Entry> Enter(const Options& options) {
                          .run = [=](const StepTask& task) { return TrainWithBallast(task, setting); }});
         }
       }
+    }
+  }
+  if (options.observed) {
+    for (const bool observed : {false, true}) {
+      BallastSetting setting = {.mode = "sync", .codec = "fp32"};
+      setting.observed = observed;
+      all.push_back({.name = observed ? "ballast observed" : "ballast unobserved",
+                     .codec = "fp32",
+                     .run = [=](const StepTask& task) { return TrainWithBallast(task, setting); }});
     }
   }
   if (!options.torch) return all;
@@ -361,6 +436,8 @@ void AddRows(const StepTask& task, const std::vector<Entry>& all, BenchReport& r
   add("sync_to_rpc_tcp", sync, rpc_tcp, 3, "sync step, relative to PyTorch RPC (TCP)");
   add("sync_tcp_to_ddp", tcp, ddp, 1.5, "sync step over TCP, relative to PyTorch DDP on Gloo");
   add("sync_tcp_to_rpc_tcp", tcp, rpc_tcp, 3, "sync step over TCP, relative to PyTorch RPC (TCP)");
+  add("observed", Find(all, "ballast observed", "fp32"), Find(all, "ballast unobserved", "fp32"), 0.98,
+      "sync step with metrics, scrapes, live page and flight recorders, relative to none of them");
   for (const std::string codec : {"fp32", "bf16"}) {
     const std::string suffix = codec == "fp32" ? "" : "_bf16";
     add(absl::StrCat("tls", suffix).c_str(), Find(all, "ballast sync-tls", codec), Find(all, "ballast sync", codec),
@@ -404,13 +481,13 @@ CommandResult StepCommand(absl::Span<const std::string> args, std::ostream& out,
     const auto modes = GetNames(arguments, "modes", {"sync", "async"});
     const auto rounds = arguments.GetInt("rounds", 3, 1, 100);
     const auto seconds = arguments.GetNumber("seconds", 8, 0.1, 600);
-    const bool tls = arguments.Has("tls");
+    const bool tls = arguments.Has("tls"), observed = arguments.Has("observed");
     return RunUnless(
         {peer.status(), model.status(), codecs.status(), modes.status(), rounds.status(), seconds.status()},
         [=, &out, &err] {
           const std::vector<std::string> models =
               *model == "both" ? std::vector<std::string>{"small", "large"} : std::vector<std::string>{*model};
-          return Run({*peer == "torch", tls, models, *codecs, *modes, *rounds, *seconds}, out, err);
+          return Run({*peer == "torch", tls, observed, models, *codecs, *modes, *rounds, *seconds}, out, err);
         });
   };
   return RunBenchmark(kUsage, Flags(), args, parse, out, err);

@@ -57,6 +57,7 @@ ABSL_FLAG(std::string, http_address_file, "", "File to which the address of the 
 ABSL_FLAG(std::string, flight_dir, "",
           "Directory to which the newest 10,000 events are written as flight-server-RANK-PID.jsonl when a wait times "
           "out, when the server fails, and at SIGQUIT. Empty: SIGQUIT ends the server.");
+ABSL_FLAG(bool, flight_recorder, true, "Keep the newest 10,000 events in memory, for /flight and --flight_dir.");
 ABSL_FLAG(std::string, control_address_file, "",
           "File to which the control address is written, before --address_file.");
 ABSL_FLAG(bool, reflection, false, "Enable gRPC server reflection.");
@@ -379,6 +380,7 @@ int main(int argc, char** argv) {
                                                    "http_port",
                                                    "http_address_file",
                                                    "flight_dir",
+                                                   "flight_recorder",
                                                    "tls_cert",
                                                    "tls_key",
                                                    "tls_ca",
@@ -397,6 +399,7 @@ int main(int argc, char** argv) {
                                                    "trace"});
   if (!parsed.ok()) return ballast::Fail(lines, parsed, 2);
   const ballast::MemoryKeeper keeper;
+  ballast::FlightRecorder::OfProcess().set_on(absl::GetFlag(FLAGS_flight_recorder));
   const std::string flight_dir = absl::GetFlag(FLAGS_flight_dir);
   std::optional<ballast::FlightDumper> flight;
   if (!flight_dir.empty()) flight.emplace(flight_dir, absl::StrCat("server ", absl::GetFlag(FLAGS_rank)));

@@ -59,6 +59,7 @@ ABSL_FLAG(
     std::string, flight_dir, "",
     "Directory to which the newest 10,000 events are written as flight-worker-RANK-PID.jsonl when the worker fails "
     "and at SIGQUIT. Empty: SIGQUIT ends the worker.");
+ABSL_FLAG(bool, flight_recorder, true, "Keep the newest 10,000 events in memory, for /flight and --flight_dir.");
 ABSL_FLAG(std::string, run_dir, "", "Directory to which worker 0 writes the results; empty: runs/<job>-<time>.");
 ABSL_FLAG(bool, continue_run, false,
           "Worker 0 continues in a --run_dir that holds a run, instead of refusing it. Only for a run of the same job "
@@ -250,6 +251,7 @@ absl::StatusOr<std::unique_ptr<StatusServer>> ServePages(WorkerMetrics* metrics)
 
 int Run() {
   Interruption interruption;
+  FlightRecorder::OfProcess().set_on(absl::GetFlag(FLAGS_flight_recorder));
   const std::string flight_dir = absl::GetFlag(FLAGS_flight_dir);
   std::optional<FlightDumper> flight;
   if (!flight_dir.empty()) flight.emplace(flight_dir, FlightName());
@@ -295,7 +297,8 @@ int main(int argc, char** argv) {
        "threads",     "run_dir",     "continue_run",    "mode",       "steps_ahead", "quorum",
        "local_steps", "codec",       "value_codec",     "precision",  "durability",  "shared_memory",
        "trace",       "trace_steps", "gather_timeout",  "staleness",  "http_port",   "http_address_file",
-       "flight_dir",  "run_by",      "http_token_file", "traceparent"});
+       "flight_dir",  "run_by",      "http_token_file", "traceparent",
+       "flight_recorder"});
   if (!parsed.ok()) return ballast::Fail(parsed, 2);
   return ballast::Run();
 }

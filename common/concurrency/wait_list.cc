@@ -31,6 +31,8 @@ WaitList::Wait WaitList::TakeLocked(std::map<Ticket, Wait>::iterator wait) {
 WaitList::Ticket WaitList::Add(absl::Time deadline, Release release, Explain explain, Done done) {
   absl::MutexLock lock(&mutex_);
   const Ticket ticket = next_++;
+  // The list's own thread ends it, because the caller may hold a lock that `done` takes.
+  if (!closed_.ok()) deadline = absl::InfinitePast();
   waits_.emplace(ticket, Wait{clock_->Now(), deadline, std::make_shared<const Release>(std::move(release)),
                               std::move(explain), std::move(done)});
   by_deadline_.emplace(deadline, ticket);
@@ -70,16 +72,30 @@ void WaitList::EndAll(const absl::Status& status) {
   for (auto& [ticket, wait] : ended) wait.done(status);
 }
 
-void WaitList::Sweep() {
-  std::vector<Wait> ended;
+void WaitList::Close(const absl::Status& reason) {
   {
     absl::MutexLock lock(&mutex_);
+    closed_ = reason;
+  }
+  EndAll(reason);
+}
+
+void WaitList::Sweep() {
+  std::vector<Wait> ended;
+  absl::Status closed;
+  {
+    absl::MutexLock lock(&mutex_);
+    closed = closed_;
     const absl::Time now = clock_->Now();
     while (!by_deadline_.empty() && by_deadline_.begin()->first <= now) {
       ended.push_back(TakeLocked(waits_.find(by_deadline_.begin()->second)));
     }
   }
   for (Wait& wait : ended) {
+    if (!closed.ok()) {
+      wait.done(closed);
+      continue;
+    }
     wait.done(WithReason(v1::ERROR_REASON_WAIT_TIMEOUT, absl::DeadlineExceededError(wait.explain())));
   }
 }

@@ -46,6 +46,8 @@ class WaitList {
 
   void End(Ticket ticket, absl::Status status);
   void EndAll(const absl::Status& status);
+  // Ends all waits, also later ones, with `reason`.
+  void Close(const absl::Status& reason);
 
   // Ends the waits whose deadline has passed with DEADLINE_EXCEEDED. The list's own thread calls it in time.
   void Sweep();
@@ -76,6 +78,8 @@ class WaitList {
   mutable absl::Mutex mutex_;
   Ticket next_ ABSL_GUARDED_BY(mutex_) = 1;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  // OK until Close.
+  absl::Status closed_ ABSL_GUARDED_BY(mutex_);
   std::map<Ticket, Wait> waits_ ABSL_GUARDED_BY(mutex_);
   std::set<std::pair<absl::Time, Ticket>> by_deadline_ ABSL_GUARDED_BY(mutex_);
   absl::CondVar changed_;

@@ -8,8 +8,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
 
 namespace ballast {
+namespace {
+
+// On a machine the kernel's own processes have the lower ids, and a container's processes begin with 1.
+constexpr int64_t kFirstUsualProcess = 100;
+
+}  // namespace
 
 void KeepFreedMemory() {
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
@@ -31,10 +38,17 @@ void ReturnFreedMemory() { malloc_trim(0); }
 
 void SkipLockOrderChecks() { absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore); }
 
+std::string DescribeProcess(absl::string_view host, int64_t process, absl::Time since) {
+  const std::string name = absl::StrCat(host, ", process ", process);
+  if (process >= kFirstUsualProcess) return name;
+  return absl::StrCat(name, " since ", absl::FormatTime("%H:%M:%E3S", since, absl::UTCTimeZone()));
+}
+
 std::string DescribeThisProcess() {
+  static const absl::Time since = absl::Now();
   char host[256] = "unknown host";
   gethostname(host, sizeof(host) - 1);
-  return absl::StrCat(host, ", process ", getpid());
+  return DescribeProcess(host, getpid(), since);
 }
 
 }  // namespace ballast

@@ -4,6 +4,9 @@
 #include <cstdint>
 #include <string>
 
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+
 namespace ballast {
 
 // Makes malloc keep the memory of freed messages instead of returning it to the kernel: mapping and zeroing each
@@ -20,7 +23,10 @@ void ReturnFreedMemory();
 // Turns off the lock-order checks of Abseil in Debian's build: gRPC locks often, and each lock pays for them.
 void SkipLockOrderChecks();
 
-// Returns "host, process 4711", for messages of other processes.
+// Returns "host, process 4711", which no other process of that host has. In a container, whose processes all begin with
+// the same ids, "pod-1, process 1 since 08:15:02.113": a replaced pod keeps the host's name.
+std::string DescribeProcess(absl::string_view host, int64_t process, absl::Time since);
+// Describes this process, in the same way whenever it is called.
 std::string DescribeThisProcess();
 
 // Version of the wire protocol. Raised when an old peer would misunderstand a new one.

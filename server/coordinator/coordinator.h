@@ -99,8 +99,8 @@ class Coordinator {
                                 GrantDone done, uint32_t epochs_done = 0,
                                 const std::optional<StreamSpan>& found = std::nullopt);
   void CancelWait(WaitList::Ticket ticket) { waits_.End(ticket, absl::CancelledError("cancelled by the caller")); }
-  // Ends the waiting calls with `reason`, because the process ends.
-  void EndWaits(const absl::Status& reason) { waits_.EndAll(reason); }
+  // Ends the waiting calls, also later ones, with `reason`, because the process ends.
+  void EndWaits(const absl::Status& reason) { waits_.Close(reason); }
   // Number of waiting calls.
   size_t waiting() const { return waits_.size(); }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/status/job_failure.h"
 #include "gmock/gmock.h"
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/testing/job_fixture.h"
@@ -198,6 +199,23 @@ TEST_F(PairsTest, ADeadServersProcessComesBackAsTheStandby) {
   ASSERT_TRUE(Say(*promoted->promoted, again->incarnation, v1::StandbyReport::STAGE_IN_STEP).ok());
   ASSERT_TRUE(coordinator_->Leave(*promoted->promoted, "killed by signal 9", true).ok());
   EXPECT_EQ(coordinator_->shard_map().shards(), std::vector<std::string>{"host:1"});
+}
+
+// Two pods are replaced within a second. Each new one has the address of the one before it, and no state.
+TEST_F(PairsTest, ReplacementsOfAServerAndItsStandbyDoNotPassForThem) {
+  const std::pair<const char*, const char*> orders[] = {{"host:1", "host:2"}, {"host:2", "host:1"}};
+  for (const auto& [first, second] : orders) {
+    coordinator_ = std::make_unique<Coordinator>(Options(), &clock_);
+    Begin();
+    ASSERT_TRUE(JoinServer(first, "process 3").ok());
+    EXPECT_EQ(State(), v1::JOB_STATE_RUNNING) << "the other one may still hold the shard";
+    ASSERT_TRUE(JoinServer(second, "process 4").ok());
+    EXPECT_EQ(State(), v1::JOB_STATE_FAILED);
+    EXPECT_THAT(coordinator_->progress().reason(), HasSubstr("its shard is lost")) << first;
+    const auto reply = coordinator_->Heartbeat(worker_);
+    ASSERT_TRUE(reply.ok());
+    EXPECT_TRUE(IsLossOfServer(JobFailedError(reply->reason, reply->failure)));
+  }
 }
 
 TEST_F(PairsTest, ALostStandbyIsReplacedAndTheServerHearsIt) {

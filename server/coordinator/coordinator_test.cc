@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/synchronization/notification.h"
 #include "server/coordinator/testing/job_fixture.h"
 
 namespace ballast {
@@ -233,6 +234,15 @@ TEST_F(CoordinatorTest, AProcessThatEndsDoesNotWaitForItsCallers) {
   EXPECT_TRUE(absl::IsUnavailable(lease)) << lease;
   EXPECT_TRUE(absl::IsUnavailable(map)) << map;
   EXPECT_EQ(coordinator_.waiting(), 0);
+  // A caller that tries again before the port is closed would keep it open.
+  absl::Status again;
+  absl::Notification ended;
+  coordinator_.AcquireLease(worker1_, {2}, absl::Hours(1), [&](auto grant) {
+    again = grant.status();
+    ended.Notify();
+  });
+  ASSERT_TRUE(ended.WaitForNotificationWithTimeout(absl::Seconds(30)));
+  EXPECT_TRUE(absl::IsUnavailable(again)) << again;
 }
 
 TEST_F(CoordinatorTest, CallsThatWaitForANewerMapAreBoundedForEachPeer) {
