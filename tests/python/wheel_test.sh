@@ -63,7 +63,7 @@ while read -r file; do
   ! readelf --dyn-syms --wide "$file" | grep -q ' UNIQUE ' || fail "$file has symbols that are unique in a process"
 done < <(find unpacked/ballast.libs unpacked/ballast/bin unpacked/ballast/libballast.so -type f)
 
-# Every Python of the machine.
+# Debian's Python, and the oldest and the newest of the machine's others.
 cat >use.py <<'PYTHON'
 import ballast
 assert "venv" in ballast.__file__, ballast.__file__
@@ -73,9 +73,11 @@ except ballast.InvalidArgument as error:
     print(error)
 PYTHON
 home=$(getent passwd "$EUID" | cut -d: -f6)
+mapfile -t others < <(for other in "$home"/.pyenv/versions/3.*/bin/python3; do
+  "$other" -c 'import sys; sys.exit(sys.version_info < (3, 7))' 2>/dev/null && echo "$other"
+done | sort --version-sort | sed -n '1p;$p' | uniq)
 tried=0
-for other in /usr/bin/python3 "$home"/.pyenv/versions/3.*/bin/python3; do
-  "$other" -c 'import sys; sys.exit(sys.version_info < (3, 7))' 2>/dev/null || continue
+for other in /usr/bin/python3 "${others[@]}"; do
   rm -rf other_venv
   make_venv "$TEST_TMPDIR/other_venv" "$other"
   other_venv/bin/python use.py >out 2>&1 || true
