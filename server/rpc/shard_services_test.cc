@@ -41,7 +41,10 @@ class ShardServicesTest : public testing::Test {
   StandbyReceiver receiver_{0, &shard_, [] {}};
   const ServingGate serving_{true};
   UnknownMethods unknown_methods_;
-  ShardServices services_{0, uint64_t{64} << 20, &shard_, &receiver_, &serving_, nullptr};
+  CallTimeline calls_;
+  std::vector<std::string> log_;
+  CallTracing tracing_{&calls_, [this](const std::string& line) { log_.push_back(line); }};
+  ShardServices services_{0, uint64_t{64} << 20, &shard_, &receiver_, &serving_, nullptr, &tracing_};
 };
 
 TEST_F(ShardServicesTest, ServesTheShardAtTheDataPort) {
@@ -57,6 +60,51 @@ TEST_F(ShardServicesTest, ServesOnlyTheStatusAtTheControlPort) {
   });
   EXPECT_EQ(status, grpc::StatusCode::OK);
   EXPECT_EQ(pause, grpc::StatusCode::UNIMPLEMENTED);
+}
+
+TEST_F(ShardServicesTest, RecordsSampledCallsAndLogsTracedOnesThatFail) {
+  int port = 0;
+  grpc::ServerBuilder builder;
+  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+  services_.AddTo(builder);
+  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  const auto stub = v1::ParameterService::NewStub(
+      grpc::CreateChannel(absl::StrCat("127.0.0.1:", port), grpc::InsecureChannelCredentials()));
+  v1::PushRequest request;
+  request.mutable_header()->set_worker(3);
+  request.mutable_header()->set_step(8);
+  const auto push = [&](const char* traceparent) {
+    grpc::ClientContext context;
+    if (traceparent != nullptr) context.AddMetadata("traceparent", traceparent);
+    v1::PushResponse response;
+    EXPECT_EQ(stub->Push(&context, request, &response).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  };
+  push(nullptr);
+  push("00-damaged");
+  EXPECT_TRUE(log_.empty());
+  push("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00");
+  push("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
+  server->Shutdown();
+  server->Wait();
+  // The second one may follow within the pause between two lines.
+  ASSERT_FALSE(log_.empty());
+  EXPECT_EQ(log_[0].find("ParameterService/Push from ipv4:127.0.0.1:"), 0u) << log_[0];
+  EXPECT_NE(log_[0].find("; trace 4bf92f3577b34da6a3ce929d0e0e4736, span "), std::string::npos) << log_[0];
+  EXPECT_NE(log_[0].find(", of span 00f067aa0ba902b7"), std::string::npos) << log_[0];
+  const CallTimeline::Recording recording = calls_.Copy();
+  ASSERT_EQ(recording.calls.size(), 1u) << "only the sampled one";
+  const CallSpan& call = recording.calls[0];
+  EXPECT_EQ(call.method, "/ballast.v1.ParameterService/Push");
+  EXPECT_EQ(call.code, absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(call.parent, 0x00f067aa0ba902b7u);
+  EXPECT_EQ(call.peer, 3u);
+  EXPECT_EQ(call.step, 9u);
+  EXPECT_EQ(call.request_bytes, request.ByteSizeLong());
+  ASSERT_GE(call.parts.size(), 2u);
+  EXPECT_EQ(call.parts[0].name, "queue");
+  EXPECT_EQ(call.parts[1].name, "apply");
+  EXPECT_LE(call.begin, call.parts[0].begin);
+  EXPECT_LE(call.parts.back().end, call.end);
 }
 
 TEST_F(ShardServicesTest, DescribesCallsByPhaseAndPayloadsByCodec) {
