@@ -366,37 +366,22 @@ int main(int argc, char** argv) {
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
   // Otherwise a peer that sends invalid UTF-8 could fill the log.
   google::protobuf::SetLogHandler(nullptr);
-  const absl::Status parsed = ballast::ParseFlags(argc, argv, ballast::kUsage,
-                                                  {"listen",
-                                                   "control_listen",
-                                                   "advertise",
-                                                   "rank",
-                                                   "with_standby",
-                                                   "servers",
-                                                   "workers",
-                                                   "coordinator",
-                                                   "address_file",
-                                                   "control_address_file",
-                                                   "http_port",
-                                                   "http_address_file",
-                                                   "flight_dir",
-                                                   "flight_recorder",
-                                                   "tls_cert",
-                                                   "tls_key",
-                                                   "tls_ca",
-                                                   "token_file",
-                                                   "insecure",
-                                                   "reflection",
-                                                   "memory_limit_gib",
-                                                   "bytes_in_flight_mib",
-                                                   "max_connections",
-                                                   "max_streams",
-                                                   "state_dir",
-                                                   "checkpoint_dir",
-                                                   "resume",
-                                                   "gather_timeout",
-                                                   "run_by",
-                                                   "trace"});
+  const absl::Status parsed =
+      ballast::ParseFlags(argc, argv, ballast::kUsage, {"listen",           "control_listen",
+                                                        "advertise",        "rank",
+                                                        "with_standby",     "servers",
+                                                        "workers",          "coordinator",
+                                                        "address_file",     "control_address_file",
+                                                        "http_port",        "http_address_file",
+                                                        "flight_dir",       "flight_recorder",
+                                                        "tls_cert",         "tls_key",
+                                                        "tls_ca",           "token_file",
+                                                        "insecure",         "reflection",
+                                                        "memory_limit_gib", "bytes_in_flight_mib",
+                                                        "max_connections",  "max_streams",
+                                                        "state_dir",        "checkpoint_dir",
+                                                        "resume",           "gather_timeout",
+                                                        "run_by",           "trace"});
   if (!parsed.ok()) return ballast::Fail(lines, parsed, 2);
   const ballast::MemoryKeeper keeper;
   ballast::FlightRecorder::OfProcess().set_on(absl::GetFlag(FLAGS_flight_recorder));

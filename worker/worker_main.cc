@@ -292,13 +292,12 @@ int main(int argc, char** argv) {
   }
   const absl::Status parsed = ballast::ParseFlags(
       argc, argv, ballast::kUsage,
-      {"job",         "coordinator", "tls_ca",          "tls_cert",   "tls_key",     "token_file",
-       "insecure",    "rank",        "device",          "gpus",       "autotune",    "cuda_graphs",
-       "threads",     "run_dir",     "continue_run",    "mode",       "steps_ahead", "quorum",
-       "local_steps", "codec",       "value_codec",     "precision",  "durability",  "shared_memory",
-       "trace",       "trace_steps", "gather_timeout",  "staleness",  "http_port",   "http_address_file",
-       "flight_dir",  "run_by",      "http_token_file", "traceparent",
-       "flight_recorder"});
+      {"job",         "coordinator", "tls_ca",          "tls_cert",    "tls_key",        "token_file",
+       "insecure",    "rank",        "device",          "gpus",        "autotune",       "cuda_graphs",
+       "threads",     "run_dir",     "continue_run",    "mode",        "steps_ahead",    "quorum",
+       "local_steps", "codec",       "value_codec",     "precision",   "durability",     "shared_memory",
+       "trace",       "trace_steps", "gather_timeout",  "staleness",   "http_port",      "http_address_file",
+       "flight_dir",  "run_by",      "http_token_file", "traceparent", "flight_recorder"});
   if (!parsed.ok()) return ballast::Fail(parsed, 2);
   return ballast::Run();
 }
