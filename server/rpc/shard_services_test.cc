@@ -20,20 +20,30 @@ namespace {
 
 class ShardServicesTest : public testing::Test {
  protected:
+  // A server on a free port, and a client of it.
+  struct Port {
+    std::unique_ptr<grpc::Server> server;
+    std::unique_ptr<v1::ParameterService::Stub> stub;
+  };
+  // Opens a port with these services.
+  static Port Open(const std::function<void(grpc::ServerBuilder&)>& add) {
+    int number = 0;
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &number);
+    add(builder);
+    std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+    return {std::move(server), v1::ParameterService::NewStub(grpc::CreateChannel(absl::StrCat("127.0.0.1:", number),
+                                                                                 grpc::InsecureChannelCredentials()))};
+  }
+
   // Returns the codes of GetStatus and of Pause at a port with these services.
   static std::pair<grpc::StatusCode, grpc::StatusCode> Call(const std::function<void(grpc::ServerBuilder&)>& add) {
-    int port = 0;
-    grpc::ServerBuilder builder;
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-    add(builder);
-    const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
-    const auto stub = v1::ParameterService::NewStub(
-        grpc::CreateChannel(absl::StrCat("127.0.0.1:", port), grpc::InsecureChannelCredentials()));
+    const Port port = Open(add);
     grpc::ClientContext status_context, pause_context;
     v1::GetStatusResponse status;
     v1::PauseResponse pause;
-    return {stub->GetStatus(&status_context, {}, &status).error_code(),
-            stub->Pause(&pause_context, {}, &pause).error_code()};
+    return {port.stub->GetStatus(&status_context, {}, &status).error_code(),
+            port.stub->Pause(&pause_context, {}, &pause).error_code()};
   }
 
   ManualClock clock_;
@@ -63,13 +73,7 @@ TEST_F(ShardServicesTest, ServesOnlyTheStatusAtTheControlPort) {
 }
 
 TEST_F(ShardServicesTest, RecordsSampledCallsAndLogsTracedOnesThatFail) {
-  int port = 0;
-  grpc::ServerBuilder builder;
-  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-  services_.AddTo(builder);
-  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
-  const auto stub = v1::ParameterService::NewStub(
-      grpc::CreateChannel(absl::StrCat("127.0.0.1:", port), grpc::InsecureChannelCredentials()));
+  const Port port = Open([this](grpc::ServerBuilder& data) { services_.AddTo(data); });
   v1::PushRequest request;
   request.mutable_header()->set_worker(3);
   request.mutable_header()->set_step(8);
@@ -77,15 +81,15 @@ TEST_F(ShardServicesTest, RecordsSampledCallsAndLogsTracedOnesThatFail) {
     grpc::ClientContext context;
     if (traceparent != nullptr) context.AddMetadata("traceparent", traceparent);
     v1::PushResponse response;
-    EXPECT_EQ(stub->Push(&context, request, &response).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+    EXPECT_EQ(port.stub->Push(&context, request, &response).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   };
   push(nullptr);
   push("00-damaged");
   EXPECT_TRUE(log_.empty());
   push("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00");
   push("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
-  server->Shutdown();
-  server->Wait();
+  port.server->Shutdown();
+  port.server->Wait();
   // The second one may follow within the pause between two lines.
   ASSERT_FALSE(log_.empty());
   EXPECT_EQ(log_[0].find("ParameterService/Push from ipv4:127.0.0.1:"), 0u) << log_[0];
@@ -117,13 +121,7 @@ TEST_F(ShardServicesTest, DescribesCallsByPhaseAndPayloadsByCodec) {
   tensors[0].spec.mutable_optimizer()->mutable_momentum()->set_learning_rate(1);
   const auto declared = shard_.Declare(job, tensors);
   ASSERT_TRUE(declared.ok()) << declared.status();
-  int port = 0;
-  grpc::ServerBuilder builder;
-  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-  services_.AddTo(builder);
-  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
-  const auto stub = v1::ParameterService::NewStub(
-      grpc::CreateChannel(absl::StrCat("127.0.0.1:", port), grpc::InsecureChannelCredentials()));
+  const Port port = Open([this](grpc::ServerBuilder& data) { services_.AddTo(data); });
   v1::PushPullRequest request;
   request.mutable_header()->set_job("job");
   request.mutable_header()->set_incarnation(1);
@@ -136,7 +134,7 @@ TEST_F(ShardServicesTest, DescribesCallsByPhaseAndPayloadsByCodec) {
   gradient->set_payload(std::string(6, '\0'));
   v1::PushPullResponse response;
   grpc::ClientContext context;
-  const grpc::Status status = stub->PushPull(&context, request, &response);
+  const grpc::Status status = port.stub->PushPull(&context, request, &response);
   ASSERT_TRUE(status.ok()) << status.error_message();
   // A call ends shortly after its client has the response.
   const absl::Time give_up = absl::Now() + absl::Seconds(20);
@@ -159,7 +157,7 @@ TEST_F(ShardServicesTest, DescribesCallsByPhaseAndPayloadsByCodec) {
   EXPECT_EQ(described.memory().state_limit(), 1u << 20);
   EXPECT_EQ(described.applied_bytes(), 12u);
   EXPECT_FALSE(described.has_log());
-  server->Shutdown();
+  port.server->Shutdown();
 }
 
 TEST_F(ShardServicesTest, RunsQueuedWorkBeforeItStops) {
