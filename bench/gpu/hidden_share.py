@@ -41,22 +41,29 @@ def common(some, others):
     return both
 
 
+def threads_of(trace):
+    """Maps (process, thread) to the name of its row: "compute" for both "compute" and "compute 2"."""
+    return {(event["pid"], event["tid"]): event["args"]["name"].split()[0]
+            for event in trace["traceEvents"] if event["name"] == "thread_name" and event["ph"] == "M"}
+
+
+def workers_of(trace):
+    """Returns the processes that train; a timeline also shows servers."""
+    return sorted({process for (process, _), row in threads_of(trace).items() if row == "steps"})
+
+
 def rows_of(trace, process=None):
-    """Maps row ("compute" includes "compute 2") to dicts with name, begin, end and step, of one process or all."""
-    threads = {(event["pid"], event["tid"]): event["args"]["name"].split()[0]
-               for event in trace["traceEvents"] if event["name"] == "thread_name" and event["ph"] == "M"}
+    """Maps row to dicts with name, begin, end and step, of one worker or all workers."""
+    threads = threads_of(trace)
+    workers = workers_of(trace) if process is None else [process]
     rows = {}
     for event in trace["traceEvents"]:
-        if event["ph"] != "X" or process not in (None, event["pid"]):
+        if event["ph"] != "X" or event["pid"] not in workers:
             continue
         rows.setdefault(threads[event["pid"], event["tid"]], []).append({
             "name": event["name"], "begin": event["ts"], "end": event["ts"] + event["dur"],
             "step": event["args"]["step"]})
     return rows
-
-
-def processes_of(trace):
-    return sorted({event["pid"] for event in trace["traceEvents"] if event["ph"] == "X"})
 
 
 def spans_of(rows, row, first, last, wanted=lambda name: True):
@@ -119,4 +126,4 @@ def milliseconds_per_step(trace, process, first, last):
 
 def steps_per_second(trace, first, last):
     """Returns the sum over all workers."""
-    return sum(1e3 / milliseconds_per_step(trace, process, first, last) for process in processes_of(trace))
+    return sum(1e3 / milliseconds_per_step(trace, process, first, last) for process in workers_of(trace))

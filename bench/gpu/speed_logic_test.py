@@ -134,6 +134,15 @@ class CommunicationTest(unittest.TestCase):
         trace["traceEvents"] += other["traceEvents"]
         self.assertAlmostEqual(hidden_share.steps_per_second(trace, 2, 4), 1500)
 
+    def test_a_servers_calls_do_not_count(self):
+        workers = trace_of(*[(row, "a", step, 100 * step, 100 * step + 50) for step in range(1, 5) for row in ("gpu", "push")],
+                           *[("steps", "batch", step, 100 * step, 100 * step + 90) for step in range(1, 5)])
+        both = {"traceEvents": workers["traceEvents"] + [
+            {"ph": "M", "name": "thread_name", "pid": 9, "tid": 0, "args": {"name": "calls"}},
+            {"ph": "X", "name": "push", "pid": 9, "tid": 0, "ts": 150, "dur": 40, "args": {"step": 1}}]}
+        self.assertEqual(hidden_share.communication(both, 1, 4, "gpu"), hidden_share.communication(workers, 1, 4, "gpu"))
+        self.assertEqual(hidden_share.steps_per_second(both, 1, 4), hidden_share.steps_per_second(workers, 1, 4))
+
 
 class WantedTest(unittest.TestCase):
     def test_names_what_misses_and_what_was_not_measured(self):
