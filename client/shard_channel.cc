@@ -6,7 +6,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/rpc/channel.h"
 #include "common/rpc/grpc_status.h"
+#include "common/rpc/renewed_channel.h"
 #include "common/status/error_reason.h"
 #include "common/tensors/tensor_spec.h"
 
@@ -42,26 +44,27 @@ absl::Duration TimeToCreate(const v1::DeclareTensorsRequest& request) {
 
 }  // namespace
 
-// Owns the connections to one address. Destroyed when it is unused, but never on a gRPC thread, because gRPC 1.51 must
-// not lose a channel's last reference there.
+// Owns the connections to one address. Destroyed when it is unused, but never on a gRPC thread, because its slot sender
+// waits there for the end of a call.
 struct ShardChannel::Route {
-  struct Connection {
-    std::shared_ptr<grpc::Channel> channel;
-    std::unique_ptr<v1::ParameterService::Stub> stub;
-    // The same connection, for encoded messages.
-    grpc::GenericStub raw;
-  };
-
   Route(std::string to, const ShardChannelOptions& options);
 
+  std::shared_ptr<grpc::Channel> channel(size_t connection) const {
+    return connections[connection % connections.size()]->channel();
+  }
+
   // Makes every connection that was lost connect now. An idle one still has the address that its server had when it
-  // was lost, and learns of another only from an attempt that fails: better now than when a message needs it.
+  // was lost, and learns of another only from an attempt that fails: better now than when a message needs it. A name
+  // that was unknown for a while needs another channel.
   void Reconnect() const {
-    for (const auto& connection : connections) connection->channel->GetState(/*try_to_connect=*/true);
+    for (const auto& connection : connections) {
+      connection->Renew();
+      connection->channel()->GetState(/*try_to_connect=*/true);
+    }
   }
 
   const std::string address;
-  std::vector<std::unique_ptr<Connection>> connections;
+  std::vector<std::unique_ptr<RenewedChannel>> connections;
   // Null if shared memory is disabled.
   std::unique_ptr<SlotSender> slot_sender;
   // Number of attempts that use this route; guarded by the channel's mutex.
@@ -69,13 +72,14 @@ struct ShardChannel::Route {
 };
 
 ShardChannel::Route::Route(std::string to, const ShardChannelOptions& options) : address(std::move(to)) {
+  const auto open = [this, credentials = options.credentials, silence = options.silence] {
+    return OpenChannel(address, credentials, silence);
+  };
   for (uint32_t i = 0; i < std::max(options.connections, 1u); ++i) {
-    std::shared_ptr<grpc::Channel> channel = OpenChannel(address, options.credentials, options.silence);
-    connections.push_back(std::make_unique<Connection>(
-        Connection{channel, v1::ParameterService::NewStub(channel), grpc::GenericStub(channel)}));
+    connections.push_back(std::make_unique<RenewedChannel>(open));
   }
   if (options.shared_memory) {
-    slot_sender = std::make_unique<SlotSender>(connections[0]->stub.get(), options.job, options.pin_memory);
+    slot_sender = std::make_unique<SlotSender>([this] { return channel(0); }, options.job, options.pin_memory);
   }
 }
 
@@ -228,8 +232,7 @@ void ShardChannel::BeginAttempt(Exchange* exchange, grpc::ClientContext* context
   const Route& route = *exchange->route;
   if (retries) route.Reconnect();
   exchange->StartAttempt(map_epoch_.load(std::memory_order_relaxed), wait_ms, route.slot_sender.get(),
-                         route.connections[exchange->connection % route.connections.size()]->raw, context,
-                         std::move(end));
+                         route.channel(exchange->connection), context, std::move(end));
 }
 
 std::function<void(grpc::Status)> ShardChannel::Trace(const Exchange* exchange, grpc::ClientContext* context,
@@ -321,7 +324,8 @@ Future<Response> ShardChannel::Ask(CallOptions options, Request request, StubMet
       [this, method, route = RouteUse()](grpc::ClientContext* context, const Request* ask, Response* answer,
                                          std::function<void(grpc::Status)> end) mutable {
         route = UseRoute();
-        v1::ParameterService::StubInterface& stub = *route->connections[0]->stub;
+        // gRPC needs the stub only to begin a call.
+        v1::ParameterService::Stub stub(route->channel(0));
         (stub.async()->*method)(context, ask, answer, std::move(end));
       });
 }
@@ -366,7 +370,7 @@ void ShardChannel::ReportVersions(v1::ReportVersionsRequest request, std::functi
       /*tag=*/0, Options("report versions", absl::ZeroDuration()),
       [this, report](grpc::ClientContext* context, absl::Duration, std::function<void(grpc::Status)> end) {
         report->route = UseRoute();
-        v1::ParameterService::StubInterface& stub = *report->route->connections[0]->stub;
+        v1::ParameterService::Stub stub(report->route->channel(0));
         stub.async()->ReportVersions(context, &report->request, &report->response, std::move(end));
       },
       [report, done = std::move(done)](const absl::Status& status, uint32_t) {

@@ -23,7 +23,6 @@
 #include "common/flight/flight_recorder.h"
 #include "common/rpc/credentials.h"
 #include "common/trace/call_timeline.h"
-#include "grpcpp/generic/generic_stub.h"
 
 namespace ballast {
 
@@ -48,7 +47,7 @@ struct ShardChannelOptions : ExchangeOptions {
   std::function<void(uint32_t rank)> on_retry;
   // Encodes the gradients; null for fp32, which is sent without a copy. Outlives the channel.
   ErrorFeedback* feedback = nullptr;
-  // As in ClientOptions.
+  // ClientOptions::tracer.
   CallTracer* tracer = nullptr;
 };
 

@@ -9,6 +9,7 @@
 #include "common/codecs/codec.h"
 #include "common/shared_memory/shared_message.h"
 #include "common/status/error_reason.h"
+#include "grpcpp/generic/generic_stub.h"
 
 namespace ballast {
 namespace {
@@ -83,8 +84,9 @@ void ShardExchange::Prepare(ErrorFeedback* feedback) {
                                    *feedback, hold_);
 }
 
-void ShardExchange::StartAttempt(uint64_t map_epoch, uint32_t wait_ms, SlotSender* slot_sender, grpc::GenericStub& stub,
-                                 grpc::ClientContext* context, std::function<void(grpc::Status)> end) {
+void ShardExchange::StartAttempt(uint64_t map_epoch, uint32_t wait_ms, SlotSender* slot_sender,
+                                 const std::shared_ptr<grpc::Channel>& channel, grpc::ClientContext* context,
+                                 std::function<void(grpc::Status)> end) {
   state_ = Next(state_, ExchangeEvent::kAttempt);
   const bool first = state_ == ExchangeState::kFirstAttempt;
   if (!first) ++retries_;
@@ -103,6 +105,7 @@ void ShardExchange::StartAttempt(uint64_t map_epoch, uint32_t wait_ms, SlotSende
   response_.Clear();
   answer_begun_ = absl::InfiniteFuture();
   const std::string& method = MethodOf(message_.kind);
+  grpc::GenericStub stub(channel);
   if (options_.watch_answers) {
     auto* const call = new WatchedCall(&answer_begun_, std::move(end));
     stub.PrepareUnaryCall(context, method, grpc::StubOptions(), &request_, &response_, call);

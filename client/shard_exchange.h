@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -19,7 +20,8 @@
 #include "client/shared_memory/slot_sender.h"
 #include "client/slice_message.h"
 #include "common/wire/payload_message.h"
-#include "grpcpp/generic/generic_stub.h"
+#include "grpcpp/channel.h"
+#include "grpcpp/client_context.h"
 
 namespace ballast {
 
@@ -29,7 +31,7 @@ struct ShardReply {
   v1::PushOutcome outcome;
   v1::SetValuesResponse set;
   v1::RowsOutcome rows;
-  // Of the tables' rows if the message pulled.
+  // Clocks of the tables' rows if the message pulled.
   RowClocks clocks;
   // Versions of the slices' values if the message pulled.
   std::vector<uint64_t> versions;
@@ -117,8 +119,9 @@ class ShardExchange {
 
   // Starts an attempt in which the server may wait for `wait_ms`; calls `end` after it. A first attempt uses shared
   // memory, unless `slot_sender` is null.
-  void StartAttempt(uint64_t map_epoch, uint32_t wait_ms, SlotSender* slot_sender, grpc::GenericStub& stub,
-                    grpc::ClientContext* context, std::function<void(grpc::Status)> end);
+  void StartAttempt(uint64_t map_epoch, uint32_t wait_ms, SlotSender* slot_sender,
+                    const std::shared_ptr<grpc::Channel>& channel, grpc::ClientContext* context,
+                    std::function<void(grpc::Status)> end);
 
   // Ends the call with the status of its last attempt. `shard` names the shard in errors.
   ShardReply End(absl::Status status, absl::FunctionRef<std::string()> shard);

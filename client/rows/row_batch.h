@@ -61,8 +61,8 @@ struct RowsResult {
   uint64_t bytes_sent = 0;
   uint64_t bytes_received = 0;
   uint32_t retries = 0;
-  // Of a pull: clocks of the tables whose policy has staleness_of TABLE. If a push has rows of several pulls, add
-  // theirs.
+  // The clocks that a pull received, of the tables whose policy has staleness_of TABLE. If a push has rows of several
+  // pulls, add theirs.
   RowClocks clocks;
 };
 

@@ -20,13 +20,13 @@ constexpr absl::Duration kRetryPause = absl::Seconds(1);
 
 class SlotSender::Stream : public grpc::ClientReadReactor<v1::ShareMemoryResponse> {
  public:
-  explicit Stream(SlotSender* sender) : sender_(*sender) {
+  explicit Stream(SlotSender* sender) : sender_(*sender), stub_(sender->channel_()) {
     request_.set_job(sender->job_);
     request_.set_machine(MachineId());
   }
 
   void Start() {
-    sender_.stub_.async()->ShareMemory(&context_, &request_, this);
+    stub_.async()->ShareMemory(&context_, &request_, this);
     StartRead(&response_);
     StartCall();
   }
@@ -42,13 +42,14 @@ class SlotSender::Stream : public grpc::ClientReadReactor<v1::ShareMemoryRespons
 
  private:
   SlotSender& sender_;
+  v1::ParameterService::Stub stub_;
   grpc::ClientContext context_;
   v1::ShareMemoryRequest request_;
   v1::ShareMemoryResponse response_;
 };
 
-SlotSender::SlotSender(v1::ParameterService::Stub* stub, std::string job, PinMemory pin)
-    : stub_(*stub), job_(std::move(job)), pin_(std::move(pin)) {}
+SlotSender::SlotSender(Channel channel, std::string job, PinMemory pin)
+    : channel_(std::move(channel)), job_(std::move(job)), pin_(std::move(pin)) {}
 
 SlotSender::~SlotSender() {
   Shutdown();

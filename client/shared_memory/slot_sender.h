@@ -19,6 +19,7 @@
 #include "ballast/v1/parameter_service.pb.h"
 #include "common/shared_memory/shared_message.h"
 #include "common/shared_memory/shared_region.h"
+#include "grpcpp/channel.h"
 #include "grpcpp/support/byte_buffer.h"
 
 namespace ballast {
@@ -85,8 +86,11 @@ class BlockLoan {
 // Thread safety: all methods may be called from any thread. The destructor returns after gRPC's last callback.
 class SlotSender {
  public:
-  // `stub` outlives this. `pin` may be empty.
-  SlotSender(v1::ParameterService::Stub* stub, std::string job, PinMemory pin = {});
+  // Returns the channel to the server at this time; called with locks held, must not block.
+  using Channel = std::function<std::shared_ptr<grpc::Channel>()>;
+
+  // `pin` may be empty.
+  SlotSender(Channel channel, std::string job, PinMemory pin = {});
   ~SlotSender();
   SlotSender(const SlotSender&) = delete;
 
@@ -107,15 +111,14 @@ class SlotSender {
   void OnRegion(const v1::SharedRegion& description);
   void OnEnd(const grpc::Status& status);
 
-  v1::ParameterService::Stub& stub_;
+  const Channel channel_;
   const std::string job_;
   const PinMemory pin_;
   mutable absl::Mutex mutex_;
   bool shutdown_ ABSL_GUARDED_BY(mutex_) = false;
   // Time of the next request for memory; infinite if the server has none for this client.
   absl::Time ask_at_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
-  // The current or last call. It is deleted only when the next one begins, because gRPC must not lose a channel's last
-  // reference on its own threads.
+  // The current or last call.
   std::unique_ptr<Stream> stream_ ABSL_GUARDED_BY(mutex_);
   bool streaming_ ABSL_GUARDED_BY(mutex_) = false;
   // Null if there is no memory.

@@ -80,8 +80,8 @@ class TokenBearerFactory : public experimental::ClientInterceptorFactoryInterfac
   const std::string header_;
 };
 
-// Makes a channel whose call failed resolve its server's name again immediately. gRPC bounds only the time between
-// two DNS responses: after an unknown name it waits up to two minutes, and no channel argument changes that.
+// Makes a channel whose call failed connect again immediately. If nothing answers at the old address, gRPC looks the
+// server's name up again. After an unknown name it waits up to two minutes, which only RenewedChannel avoids.
 class NameRetrier : public experimental::Interceptor {
  public:
   NameRetrier(std::atomic<int64_t>& next, grpc::Channel* channel) : next_(next), channel_(channel) {}

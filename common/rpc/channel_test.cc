@@ -2,14 +2,9 @@
 #include "common/rpc/channel.h"
 
 #include <arpa/inet.h>
-#include <sched.h>
-#include <sys/mount.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -18,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/rpc/renewed_channel.h"
+#include "common/rpc/testing/host_name.h"
 #include "grpcpp/generic/async_generic_service.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/server_builder.h"
@@ -26,8 +22,6 @@
 
 namespace ballast {
 namespace {
-
-constexpr char kName[] = "moving.ballast.test";
 
 // Fails every call with UNIMPLEMENTED.
 class Server {
@@ -90,40 +84,6 @@ class DeadAddress {
   std::vector<int> fillers_;
 };
 
-// Controls name resolution through a mount namespace of this process. Create it before any other thread.
-class Names {
- public:
-  // Returns an empty text, or the reason of the failure.
-  std::string Open() {
-    path_ = absl::StrCat(testing::TempDir(), "/hosts_", getpid());
-    const uid_t user = geteuid();
-    const gid_t group = getegid();
-    // Without root privileges this also needs a user namespace.
-    if (unshare(CLONE_NEWNS) != 0) {
-      if (unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) return std::strerror(errno);
-      std::ofstream("/proc/self/setgroups") << "deny";
-      std::ofstream("/proc/self/uid_map") << "0 " << user << " 1";
-      std::ofstream("/proc/self/gid_map") << "0 " << group << " 1";
-    }
-    Forget();
-    if (mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
-        mount(path_.c_str(), "/etc/hosts", nullptr, MS_BIND, nullptr) != 0) {
-      return std::strerror(errno);
-    }
-    // Every lookup also asks DNS for IPv6 addresses. Here that fails within a second; a machine's own DNS server that
-    // does not respond would add its timeout of 5 s to each lookup.
-    const std::string resolvers = absl::StrCat(path_, ".resolvers");
-    std::ofstream(resolvers) << "nameserver 127.0.0.1\noptions retry:1 attempts:1\n";
-    const bool bound = mount(resolvers.c_str(), "/etc/resolv.conf", nullptr, MS_BIND, nullptr) == 0;
-    return bound || errno == ENOENT ? "" : std::strerror(errno);
-  }
-  void Say(const std::string& address) const { std::ofstream(path_) << address << " " << kName << "\n"; }
-  void Forget() const { std::ofstream{path_}; }
-
- private:
-  std::string path_;
-};
-
 grpc::StatusCode Ask(const std::shared_ptr<grpc::Channel>& channel) {
   grpc::GenericStub stub(channel);
   grpc::ClientContext context;
@@ -153,33 +113,29 @@ absl::Duration TimeToReach(const std::shared_ptr<grpc::Channel>& channel) {
 
 // One test only, because a process must open its namespace before it has threads.
 TEST(ChannelTest, FollowsANameToItsNewAddressWithinSeconds) {
-  Names names;
-  if (const std::string refused = names.Open(); !refused.empty()) {
+  HostName name("moving.ballast.test");
+  if (const std::string refused = name.Open(); !refused.empty()) {
     GTEST_SKIP() << "the kernel allows no mount namespaces: " << refused;
   }
   auto first = std::make_unique<Server>("127.0.0.2", 0);
   ASSERT_TRUE(first->serves());
   const int port = first->port();
-  const auto channel = OpenChannel(absl::StrCat("dns:///", kName, ":", port), {});
-  EXPECT_NE(Ask(channel), grpc::StatusCode::UNIMPLEMENTED);
-  // Long enough that gRPC's own backoff after an unknown name exceeds ten seconds.
-  const absl::Time later = absl::Now() + absl::Seconds(15);
-  while (absl::Now() < later) Ask(channel);
-  names.Say("127.0.0.2");
-  EXPECT_LT(TimeToReach(channel), absl::Seconds(8)) << "a name that was not known at first";
+  name.MoveTo("127.0.0.2");
+  const auto channel = OpenChannel(name.Target(port), {});
+  EXPECT_EQ(Ask(channel), grpc::StatusCode::UNIMPLEMENTED);
   first.reset();
-  names.Say("127.0.0.3");
+  name.MoveTo("127.0.0.3");
   std::optional<Server> second(std::in_place, "127.0.0.3", port);
   ASSERT_TRUE(second->serves());
   EXPECT_LT(TimeToReach(channel), absl::Seconds(5)) << "a name that moved";
 
   // A name that is known, then unknown for a while: a channel alone would look again only after twenty seconds.
-  RenewedChannel renewed([&] { return OpenChannel(absl::StrCat("dns:///", kName, ":", port), {}); });
+  RenewedChannel renewed([&] { return OpenChannel(name.Target(port), {}); });
   ASSERT_EQ(Ask(renewed.channel()), grpc::StatusCode::UNIMPLEMENTED);
   first = std::make_unique<Server>("127.0.0.5", port);
   ASSERT_TRUE(first->serves());
   second.reset();
-  names.Forget();
+  name.Forget();
   const auto ask = [&] {
     const bool reached = Ask(renewed.channel()) == grpc::StatusCode::UNIMPLEMENTED;
     if (!reached) renewed.Renew();
@@ -187,7 +143,7 @@ TEST(ChannelTest, FollowsANameToItsNewAddressWithinSeconds) {
     return reached;
   };
   for (const absl::Time until = absl::Now() + absl::Seconds(12); absl::Now() < until;) EXPECT_FALSE(ask());
-  names.Say("127.0.0.5");
+  name.MoveTo("127.0.0.5");
   const absl::Time known = absl::Now();
   while (!ask() && absl::Now() - known < absl::Minutes(1)) {
   }
@@ -198,10 +154,10 @@ TEST(ChannelTest, FollowsANameToItsNewAddressWithinSeconds) {
   // The same, if the client finds nobody at the old address before the name moves.
   const DeadAddress dead("127.0.0.4", port);
   ASSERT_TRUE(dead.bound());
-  names.Say("127.0.0.4");
-  const auto early = OpenChannel(absl::StrCat("dns:///", kName, ":", port), {});
+  name.MoveTo("127.0.0.4");
+  const auto early = OpenChannel(name.Target(port), {});
   EXPECT_FALSE(early->WaitForConnected(absl::ToChronoTime(absl::Now() + absl::Milliseconds(500))));
-  names.Say("127.0.0.3");
+  name.MoveTo("127.0.0.3");
   EXPECT_LT(TimeToReach(early), absl::Seconds(4)) << "a name that moved during an attempt to connect";
 }
 
