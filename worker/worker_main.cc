@@ -197,11 +197,8 @@ absl::StatusOr<Worker::Options> ReadOptions() {
     const absl::StatusOr<TraceContext> context = ParseTraceparent(traceparent);
     if (!context.ok()) return absl::InvalidArgumentError(absl::StrCat("--traceparent: ", context.status().message()));
     options.trace_context = *context;
-  } else if (const char* const outer = getenv("TRACEPARENT"); outer != nullptr) {
-    // As the specification wants it, one that is damaged counts as none.
-    if (const absl::StatusOr<TraceContext> context = ParseTraceparent(outer); context.ok()) {
-      options.trace_context = *context;
-    }
+  } else {
+    options.trace_context = TraceContextOfEnvironment().value_or(options.trace_context);
   }
   const int gather_timeout = absl::GetFlag(FLAGS_gather_timeout);
   if (gather_timeout < 1 || gather_timeout > kMaxGatherSeconds) {

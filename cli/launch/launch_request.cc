@@ -84,10 +84,8 @@ absl::Status ReadTrace(const Arguments& arguments, LaunchRequest& request) {
   if (const auto steps = ParseStepRange(request.plan.trace_steps); !steps.ok()) {
     return absl::InvalidArgumentError(absl::StrCat("flag --trace-steps: ", steps.status().message()));
   }
-  // A launch that is part of a larger trace says so with the environment's TRACEPARENT.
-  const char* const outer = getenv("TRACEPARENT");
-  absl::StatusOr<TraceContext> trace = ParseTraceparent(outer == nullptr ? "" : outer);
-  if (!trace.ok()) {
+  std::optional<TraceContext> trace = TraceContextOfEnvironment();
+  if (!trace.has_value()) {
     trace = NewTrace();
     trace->span = NewSpanId();
   }

@@ -30,13 +30,13 @@ struct CallSpan {
 
   // gRPC's name: "/ballast.v1.ParameterService/Push".
   std::string method;
-  // Of this span.
+  // This span.
   TraceContext context;
   // The span that caused this one; 0: none.
   uint64_t parent = 0;
   absl::Time begin;
   absl::Time end;
-  // Of a server's span, in their order.
+  // The phases of a server's span, in their order.
   std::vector<Part> parts;
   absl::StatusCode code = absl::StatusCode::kOk;
   // On a client the shard, on a server the worker; kNone: unknown.

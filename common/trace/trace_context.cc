@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/trace/trace_context.h"
 
-#include <optional>
+#include <cstdlib>
 
 #include "absl/random/random.h"
 #include "absl/status/status.h"
@@ -58,6 +58,13 @@ absl::StatusOr<TraceContext> ParseTraceparent(absl::string_view text) {
   if (*version == 255 || (more && (*version == 0 || text[kLength] != '-'))) return refuse("version 00");
   if ((*high | *low) == 0 || *span == 0) return refuse("ids that are not 0");
   return TraceContext{*high, *low, *span, (*flags & 1) != 0};
+}
+
+std::optional<TraceContext> TraceContextOfEnvironment() {
+  const char* const text = getenv("TRACEPARENT");
+  if (text == nullptr) return std::nullopt;
+  const absl::StatusOr<TraceContext> context = ParseTraceparent(text);
+  return context.ok() ? std::optional(*context) : std::nullopt;
 }
 
 }  // namespace ballast

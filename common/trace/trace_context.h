@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -43,5 +44,9 @@ std::string FormatTraceparent(const TraceContext& context);
 
 // Parses such a value, also of a later version. INVALID_ARGUMENT states got and want.
 absl::StatusOr<TraceContext> ParseTraceparent(absl::string_view text);
+
+// Returns the context that the environment variable TRACEPARENT names: this process is part of a larger trace. nullopt
+// without it, or if it is damaged, as the specification wants.
+std::optional<TraceContext> TraceContextOfEnvironment();
 
 }  // namespace ballast

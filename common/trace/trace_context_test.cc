@@ -3,6 +3,9 @@
 
 #include <gmock/gmock.h>
 
+#include <cstdlib>
+#include <string>
+
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
@@ -55,6 +58,18 @@ TEST(TraceContextTest, WhatIsNoTraceparentIsRefused) {
     EXPECT_THAT(std::string(status.message()), HasSubstr(", want ")) << text;
     EXPECT_LT(status.message().size(), 400u) << text;
   }
+}
+
+TEST(TraceContextTest, TheEnvironmentNamesALargerTrace) {
+  unsetenv("TRACEPARENT");
+  EXPECT_FALSE(TraceContextOfEnvironment().has_value());
+  setenv("TRACEPARENT", "damaged", 1);
+  EXPECT_FALSE(TraceContextOfEnvironment().has_value());
+  const std::string text = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+  setenv("TRACEPARENT", text.c_str(), 1);
+  ASSERT_TRUE(TraceContextOfEnvironment().has_value());
+  EXPECT_EQ(FormatTraceparent(*TraceContextOfEnvironment()), text);
+  unsetenv("TRACEPARENT");
 }
 
 TEST(TraceContextTest, NewIdsAreNotZeroAndDiffer) {

@@ -61,6 +61,7 @@ void DataPlane::Call::BeginSpan() {
 }
 
 void DataPlane::Call::EndSpan() {
+  if (!plane_->tracing_->Records(span_->context)) return;
   span_->end = absl::Now();
   span_->parts = timer_.TakeStays();
   plane_->tracing_->Add(std::move(*span_));
