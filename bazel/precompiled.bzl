@@ -1,6 +1,6 @@
 """Precompiled headers: what most files include of the machine's own libraries, parsed once instead of a thousand times.
 
-Compilations use them only with --config=precompiled, and only those by Clang.
+Optimized compilations by Clang use them; others include the headers as ever.
 """
 
 load("@bazel_tools//tools/build_defs/cc:action_names.bzl", "ACTION_NAMES")

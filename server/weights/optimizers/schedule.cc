@@ -30,7 +30,7 @@ double OneCycleFactor(const v1::Schedule::OneCycle& config, double t) {
   return at < peak ? AlongCosine(kStart, 1, at / peak) : AlongCosine(1, kEnd, (at - peak) / (last - peak));
 }
 
-// With its defaults.
+// Returns the schedule with its defaults.
 v1::Schedule Complete(v1::Schedule config) {
   FillNumbers(config);
   return config;
