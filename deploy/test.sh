@@ -56,6 +56,7 @@ fi
 
 echo "test: running"
 status=0
-bounded bazel test --keep_going --test_output=summary --build_event_json_file="$results/events.json" \
-  -- "${patterns[@]}" || status=$?
+# Many tests mostly wait, for timeouts or for processes that start, so more of them than there are processors run at once.
+bounded bazel test --local_cpu_resources='HOST_CPUS*1.5' --keep_going --test_output=summary \
+  --build_event_json_file="$results/events.json" -- "${patterns[@]}" || status=$?
 /usr/bin/python3 deploy/count_tests.py "$results" "$status"

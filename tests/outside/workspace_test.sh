@@ -50,8 +50,7 @@ cc_binary(
     deps = ["@ballast//client"],
 )
 BUILD
-# Unoptimized, because that compiles faster.
-outside build --compilation_mode=fastbuild //:program
+outside build //:program
 cp -L bazel-bin/program "$TEST_TMPDIR/program_built"
 
 cp -R "$tree/examples/custom_layer" "$TEST_TMPDIR/custom_layer"
