@@ -231,7 +231,7 @@ class ServeRing {
   std::vector<std::string> fields_;
   std::vector<ChildServer> servers_;
   std::vector<std::unique_ptr<Client>> clients_;
-  // For each worker.
+  // A gradient for each worker.
   std::vector<float> gradients_[2];
   uint64_t next_step_ = 0;
   std::unique_ptr<ServedModel> model_;

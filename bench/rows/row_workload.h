@@ -15,7 +15,7 @@ namespace ballast {
 // CPU time. Thread safety: confined to one thread.
 class RowWorkload {
  public:
-  // For batches of at most `most_rows` rows of `dim` weights.
+  // The batches have at most `most_rows` rows of `dim` weights.
   RowWorkload(int dim, size_t most_rows);
 
   // `hashes`: ascending.

@@ -167,7 +167,7 @@ class RowsRing {
   const ScratchFolder folder_;
   const std::string bytes_;
   const std::vector<float> gradients_;
-  // Of each thread.
+  // The rows of each thread.
   std::vector<std::vector<float>> values_;
   std::vector<std::vector<uint64_t>> batches_;
   std::atomic<uint64_t> next_ = 0;

@@ -14,7 +14,7 @@ namespace ballast {
 struct ClickFiles {
   std::string train, test, truth;
   uint64_t train_rows = 0, test_rows = 0;
-  // Of the true logits of the test rows: no model can be better, except by chance.
+  // Results of the true logits on the test rows: no model can be better, except by chance.
   double bayes_auc = 0, bayes_log_loss = 0;
   // Share of clicks in the test rows.
   double click_rate = 0;

@@ -61,7 +61,7 @@ class ProgressDisplay {
   // The text shown in place.
   std::string text_;
   double share_ = 0;
-  // From the progress.
+  // The job's number of epochs, from the progress.
   int64_t epochs_ = 0;
   // The last epoch whose line was printed.
   int64_t last_epoch_ = 0;

@@ -77,7 +77,7 @@ std::string CoordinatorAddressPath(const std::string& run_dir);
 
 // Called by JobLaunch; none may be set.
 struct LaunchHooks {
-  // With each poll of the job's progress.
+  // Called with each poll of the job's progress.
   std::function<void(const v1::GetProgressResponse&)> progress;
   // Once all workers have ended without a failure, while the servers still run.
   std::function<void(const v1::GetProgressResponse&)> workers_ended;

@@ -42,7 +42,7 @@ class PageServer {
   // INTERNAL without random bytes for a token.
   static absl::StatusOr<std::unique_ptr<PageServer>> Start(std::vector<const RunWatch*> runs, int port);
 
-  // With the token.
+  // The page's address, with the token.
   const std::string& url() const { return url_; }
 
  private:

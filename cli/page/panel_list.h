@@ -17,7 +17,7 @@ struct PanelSeries {
 
   std::string metric;
   Take take = Take::kValue;
-  // Of kQuantile, from 0 to 1.
+  // The quantile of kQuantile, from 0 to 1.
   double quantile = 0;
   // Span of rates and increases; 0: as short as scrapes allow.
   double over_seconds = 0;
@@ -34,7 +34,7 @@ struct PanelSeries {
   std::string legend;
   // Name of the panel's chart that shows it; empty: its only one.
   std::string chart;
-  // As of the panel, unless set.
+  // If empty, the panel's unit.
   std::string unit;
   std::string kind;
   // Null: none.

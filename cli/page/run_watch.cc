@@ -33,7 +33,7 @@ using Json = nlohmann::ordered_json;
 
 // Timeout of each question of a round.
 constexpr absl::Duration kTimeout = absl::Milliseconds(1500);
-// For how long a round reads metrics.jsonl.
+// Longest time that a round reads metrics.jsonl.
 constexpr absl::Duration kReading = absl::Milliseconds(300);
 constexpr absl::Duration kRecordInterval = absl::Seconds(30);
 // Rounds that a page may miss without reading everything again.
@@ -193,7 +193,7 @@ void RunWatch::StepDirectory(Round& round) {
   const absl::StatusOr<LaunchState> launch = LaunchRecord::Read(options_.directory);
   if (!began_) {
     began_ = true;
-    // That of a program is no whole job.
+    // A program's job file is no whole job.
     if (const auto job = JobText::ReadFile(folder.job()); job.ok()) job_ = (*job)->job();
     head.job = job_.name();
     if (job_.has_model()) head.mode = DescribeMode(job_);

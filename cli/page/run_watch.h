@@ -51,7 +51,7 @@ struct RunHead {
   int64_t examples = 0;
   int64_t total_examples = 0;
   double examples_per_second = 0;
-  // Of training.
+  // The time of training.
   double seconds = 0;
   // Seconds; negative: unknown.
   double time_left = -1;
@@ -76,7 +76,7 @@ class RunWatch {
     // The run's directory; empty: only an address is known.
     std::string directory;
     std::string address;
-    // Of an address.
+    // How to reach an address.
     SecurityOptions security;
     // Keeps what was shown in the run's directory, in page_history.json, so that it can be shown after the run.
     bool record = false;

@@ -27,8 +27,8 @@ struct EpochRow {
   int64_t step = 0;
   // Time since the end of the previous row.
   double seconds = 0;
-  // From the epoch's line. Of an unfinished epoch: means over the examples of its training lines; absent if there are
-  // none.
+  // Results of the epoch's line; for an unfinished epoch, means over the examples of its training lines; absent if
+  // there are none.
   std::optional<double> train_loss;
   std::optional<double> samples_per_second;
   std::optional<double> test_loss;

@@ -25,7 +25,7 @@ struct RunInfo {
   // Why it failed.
   std::string error;
   absl::Time started;
-  // From summary.json, or what metrics.jsonl tells so far; the job's name and mode are always set.
+  // Contents of summary.json, or what metrics.jsonl tells so far; the job's name and mode are always set.
   Summary summary;
   // Text for people, such as "bounded, staleness 4".
   std::string mode;

@@ -67,7 +67,7 @@ const FlagSpec* FindFlag(const std::vector<FlagSpec>& flags, absl::string_view n
 struct Words {
   std::vector<std::string> own;
   std::vector<std::string> settings;
-  // For each `ballast launch`.
+  // Arguments of each `ballast launch`.
   std::vector<std::string> launch;
 };
 

@@ -30,7 +30,7 @@ struct ClickRow {
   static constexpr int kCategories = 26;
 
   bool clicked = false;
-  // Of the probability of a click.
+  // The logit of the probability of a click.
   double logit = 0;
   // Empty: missing.
   std::array<std::optional<int32_t>, kNumbers> numbers;

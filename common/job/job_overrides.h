@@ -30,7 +30,7 @@ struct JobOverrides {
 };
 
 struct OverrideFlag {
-  // Without leading dashes.
+  // The flag's name without leading dashes.
   const char* name;
   std::string JobOverrides::*value;
   // The fields of the job that it sets, with commas between them.

@@ -7,7 +7,7 @@ namespace ballast {
 
 // A prediction for an example with one of two labels.
 struct BinaryScore {
-  // Of the probability of the label 1.
+  // The logit of the probability of the label 1.
   double logit = 0;
   bool label = false;
 };

@@ -96,7 +96,7 @@ void MetricsText::SampleHistogram(const Labels& labels, const v1::Histogram& his
   with_bound.back().second = "+Inf";
   Line(absl::StrCat(family_, "_bucket"), with_bound, absl::StrCat(count));
   Line(absl::StrCat(family_, "_sum"), labels, NumberText(histogram.sum() * unit));
-  // Of the buckets, which another thread may be filling.
+  // The sum of the buckets, which another thread may be filling.
   Line(absl::StrCat(family_, "_count"), labels, absl::StrCat(count));
 }
 

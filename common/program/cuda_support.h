@@ -23,7 +23,7 @@ std::string WhyNoGpu();
 // A GPU's compute mode: which processes may use it.
 enum class GpuMode { kShared, kProhibited, kExclusive };
 
-// For a GPU that a process could not open. `index` is nvidia-smi's if CUDA_VISIBLE_DEVICES is not set.
+// Says why a process could not open a GPU. `index` is nvidia-smi's if CUDA_VISIBLE_DEVICES is not set.
 std::string WhyGpuHeld(int index, GpuMode mode);
 
 }  // namespace ballast

@@ -73,8 +73,8 @@ struct TestMetrics {
   double loss = 0;
   // Fraction from 0 to 1; nullopt for a regression.
   std::optional<double> accuracy;
-  // Of predictions of one of two labels: the area under the ROC curve, the loss under its usual name, and the sum of
-  // the predicted probabilities divided by the number of labels 1. nullopt for other models.
+  // Results for predictions of one of two labels: the area under the ROC curve, the loss under its usual name, and the
+  // sum of the predicted probabilities divided by the number of labels 1. nullopt for other models.
   std::optional<double> auc;
   std::optional<double> log_loss;
   std::optional<double> calibration;

@@ -114,7 +114,7 @@ class CheckpointPlan {
 // Deliberately does not know what an event means to the job. Thread safety: none; the coordinator guards it.
 class CheckpointControl {
  public:
-  // For HeartbeatReply.
+  // An order in a HeartbeatReply.
   struct Order {
     bool heartbeat_now = false;
     uint64_t capture_checkpoint_id = 0;

@@ -22,7 +22,7 @@ namespace ballast {
 // a loss means without standbys. Thread safety: none; the coordinator guards it.
 class ServerControl {
  public:
-  // For HeartbeatReply.
+  // A peer in a HeartbeatReply.
   struct Peer {
     std::optional<Membership::Member> standby;
     std::optional<Membership::Id> promoted;

@@ -13,9 +13,9 @@ namespace ballast {
 
 // The report of a server or a standby on its peer.
 struct ReplicationReport {
-  // From a server: the state of its standby.
+  // A server's report on its standby.
   v1::StandbyReport standby;
-  // From a standby: the stream from its server has ended or timed out.
+  // A standby's report that the stream from its server has ended or timed out.
   bool server_lost = false;
 };
 

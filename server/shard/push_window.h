@@ -39,7 +39,7 @@ class PushWindow {
   enum class Start { kNew, kDuplicate };
   struct Begun {
     Start start = Start::kNew;
-    // For a duplicate, the result of the first attempt.
+    // The result; of a duplicate, that of the first attempt.
     PushOutcome outcome;
   };
 

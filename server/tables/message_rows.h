@@ -28,7 +28,7 @@ class MessageRows {
   // True if the message has the rows in this order, each once.
   bool in_order() const { return row_of_.empty(); }
 
-  // For each id of the message, the index of its hash; empty if in_order().
+  // The index of the hash of each id of the message; empty if in_order().
   absl::Span<const uint32_t> row_of() const { return row_of_; }
 
  private:

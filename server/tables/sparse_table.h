@@ -28,7 +28,7 @@ struct SparseTableOptions {
   // Ranges at this shard: [first_range, first_range + range_count).
   uint32_t first_range = 0;
   uint32_t range_count = 0;
-  // For each range.
+  // The rules of each range.
   RowRules rules = {};
 };
 

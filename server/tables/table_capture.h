@@ -22,7 +22,7 @@ struct RowsPiece {
   // Number of ranges that end with this piece, from `range` on. Other pieces have the rest of the one after them.
   uint32_t ranges = 0;
   RowImages rows;
-  // For each of these ranges, its counts of uses; see UseCounts. Empty if uses are not counted.
+  // Counts of uses of each of these ranges; see UseCounts. Empty if uses are not counted.
   std::vector<std::string> uses;
 };
 

@@ -111,7 +111,7 @@ class BatchStream {
     uint64_t sequence = 0;
     uint64_t begin = 0;
     Permutation order;
-    // As in LeasedData. Shared with the other batches of the lease.
+    // LeasedData::rows. Shared with the other batches of the lease.
     std::shared_ptr<const Dataset> rows;
     Batch batch;
   };
@@ -122,7 +122,7 @@ class BatchStream {
     // Steps of the whole lease.
     uint32_t steps = 0;
     Permutation order;
-    // As in LeasedData, and the position of example 0.
+    // LeasedData::rows, and the position of example 0.
     std::shared_ptr<const Dataset> rows;
     uint64_t first = 0;
   };

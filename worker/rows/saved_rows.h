@@ -32,9 +32,9 @@ class SavedRows : public RowSource {
   explicit SavedRows(std::vector<LoadedTable> tables) : tables_(std::move(tables)) {}
 
   const std::vector<LoadedTable> tables_;
-  // For each table; nullopt if missing rows are 0.
+  // The initializer of each table; nullopt if missing rows are 0.
   std::vector<std::optional<RowInitializer>> initial_;
-  // For each table, [rows, dim].
+  // The values of each table, [rows, dim].
   std::vector<std::vector<float>> values_;
   std::vector<RowsView> views_;
 };

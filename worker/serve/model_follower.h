@@ -68,7 +68,7 @@ class ModelFollower {
   std::unique_ptr<RowWatcher> watcher_;
   // Replaced by the follower's thread under the lock, for the destructor.
   std::shared_ptr<Client> client_;
-  // For each parameter of the model. Confined to the follower's thread, which reads into the values.
+  // Identifiers of the model's parameters. Confined to the follower's thread, which reads into the values.
   std::vector<uint32_t> ids_;
   std::vector<std::vector<float>> values_;
 

@@ -36,7 +36,7 @@ class CoordinatorLeases : public LeaseSource {
 class StreamLeases : public LeaseSource {
  public:
   struct Options {
-    // As for CoordinatorLeases.
+    // Longest wait for the other members of the job.
     absl::Duration gather_timeout;
     uint64_t batch_size = 1;
     // Time that the first rows of an incomplete batch wait for others.

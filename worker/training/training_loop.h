@@ -52,7 +52,7 @@ class Evaluator {
   IdBags ids_;
   RowIndexer indexer_;
   std::vector<BatchRows> batch_rows_;
-  // Of all examples so far; empty unless the model predicts a probability.
+  // Scores of all examples so far; empty unless the model predicts a probability.
   std::vector<BinaryScore> scores_;
 };
 

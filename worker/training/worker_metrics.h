@@ -32,7 +32,7 @@ class WorkerMetrics {
   absl::Status Ready() const;
   // Empty before the worker has joined.
   std::string job() const;
-  // For Prometheus, with the figures of the process.
+  // Returns Prometheus' text, with the figures of the process.
   std::string Text() const;
 
  private:

@@ -50,7 +50,7 @@ struct BatchPush {
   RowTime time = {};
   const RowOptimizer* optimizer = nullptr;
   const InitialRows* initializer = nullptr;
-  // For each range with rows of the push, its place in the order of the range's changes, from ReserveOrder; empty if
+  // The place of each range with rows of the push in the order of the range's changes, from ReserveOrder; empty if
   // pushes are not ordered.
   absl::Span<const uint64_t> places = {};
   // Uses of each id; empty: 1.

@@ -155,7 +155,7 @@ class CsvDataset : public Dataset {
   const TextRows rows_;
   const TableSchema schema_;
   const CsvLayout layout_;
-  // For each field.
+  // The target of each field.
   const std::vector<FieldTarget> targets_;
   const uint64_t features_;
   const std::vector<std::string> id_fields_;

@@ -17,9 +17,9 @@ struct CsvLayout {
   static constexpr size_t kNone = ~size_t{0};
 
   CsvFormat format;
-  // For each field, the index of its column; kNone if it is skipped.
+  // The index of each field's column; kNone if it is skipped.
   std::vector<size_t> columns;
-  // From the first row; empty without a header.
+  // Names in the first row; empty without a header.
   std::vector<std::string> names;
   // The field of the label; kNone if the file has none.
   size_t label = kNone;

@@ -46,7 +46,7 @@ struct CsvFault {
 
 // A field of a row.
 struct CsvField {
-  // Without blanks and quotes around it.
+  // The field without blanks and quotes around it.
   absl::string_view text;
   // The text has two quotes for each one that is meant.
   bool doubled = false;

@@ -15,7 +15,7 @@ namespace ballast {
 struct TableColumn {
   enum class Kind : uint8_t { kNumber, kCategory, kLabel, kIgnored, kHashed, kLookedUp };
 
-  // From the first row; empty if the table has no header.
+  // The name in the first row; empty if the table has no header.
   std::string name;
   Kind kind = Kind::kNumber;
   // The feature of a number x is (x - mean) / stddev, or 0 if stddev is 0.

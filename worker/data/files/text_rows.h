@@ -61,7 +61,7 @@ class TextRows {
     bool may_be_empty = false;
   };
 
-  // For formats whose rows are lines.
+  // LineEnd of formats whose rows are lines.
   static size_t LineEnd(absl::string_view text) { return text.find('\n'); }
 
   // Reads the whole file once. An error of `check` is returned as "path:line: error". INVALID_ARGUMENT for a file

@@ -41,7 +41,7 @@ class SmallBatchGemm {
   void Multiply(const Product& product);
 
  private:
-  // From `begin` to before `end`.
+  // Indices from `begin` to before `end`.
   struct Range {
     int64_t begin;
     int64_t end;

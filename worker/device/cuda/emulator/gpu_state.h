@@ -85,7 +85,7 @@ struct Gpu {
   std::map<int, CUmemPoolHandle_st> pools;
   // Pairs of a device and one that it has peer access to.
   std::set<std::pair<int, int>> peers;
-  // Without bytes and streams.
+  // Counts without bytes and streams.
   Counts counts;
   int captures = 0;
   std::function<void(int)> on_capture;

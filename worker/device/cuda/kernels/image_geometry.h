@@ -36,7 +36,7 @@ inline Geometry MakeGeometry(const ImageShape& input, const Window& w) {
           number(w.horizontal_padding)};
 }
 
-// From `begin` to before `end`.
+// Indices from `begin` to before `end`.
 struct Range {
   int begin, end;
 };
