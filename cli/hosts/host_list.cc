@@ -2,14 +2,8 @@
 #include "cli/hosts/host_list.h"
 
 #include <arpa/inet.h>
-#include <netdb.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <memory>
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
@@ -88,32 +82,6 @@ absl::StatusOr<std::vector<JobHost>> ParseHosts(absl::string_view text) {
     hosts.push_back(*std::move(host));
   }
   return hosts;
-}
-
-absl::StatusOr<std::string> OwnAddressTowards(const std::string& host) {
-  addrinfo hints = {};
-  hints.ai_socktype = SOCK_DGRAM;
-  addrinfo* found = nullptr;
-  // The port does not matter: nothing is sent.
-  if (const int error = getaddrinfo(host.c_str(), "9", &hints, &found); error != 0) {
-    return absl::UnavailableError(absl::StrCat("host ", host, ": its name cannot be resolved: ", gai_strerror(error)));
-  }
-  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, freeaddrinfo);
-  for (const addrinfo* at = found; at != nullptr; at = at->ai_next) {
-    const int handle = socket(at->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    if (handle < 0) continue;
-    sockaddr_storage own = {};
-    socklen_t size = sizeof(own);
-    const bool known = connect(handle, at->ai_addr, at->ai_addrlen) == 0 &&
-                       getsockname(handle, reinterpret_cast<sockaddr*>(&own), &size) == 0;
-    close(handle);
-    char name[NI_MAXHOST];
-    if (known &&
-        getnameinfo(reinterpret_cast<sockaddr*>(&own), size, name, sizeof(name), nullptr, 0, NI_NUMERICHOST) == 0) {
-      return std::string(name);
-    }
-  }
-  return absl::UnavailableError(absl::StrCat("host ", host, ": no network leads to it: ", std::strerror(errno)));
 }
 
 bool IsHost(absl::string_view host) {

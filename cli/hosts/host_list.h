@@ -27,10 +27,6 @@ absl::StatusOr<std::vector<JobHost>> ParseHosts(absl::string_view text);
 // Accepts only characters of host names (and *) and IP addresses: OpenSSL would parse others as more than a host.
 bool IsHost(absl::string_view host);
 
-// Returns the address at which `host` reaches this machine: the one from which the system would send to it.
-// UNAVAILABLE if the host's name cannot be resolved or no network leads to it.
-absl::StatusOr<std::string> OwnAddressTowards(const std::string& host);
-
 // Returns "host:port", with brackets around an IPv6 address.
 std::string WithPort(const std::string& host, absl::string_view port);
 

@@ -53,13 +53,6 @@ TEST(ParseHostsTest, NamesTheBadEntry) {
   for (const auto& [text, want] : cases) EXPECT_THAT(Parsed(text), HasSubstr(want)) << text;
 }
 
-TEST(OwnAddressTest, IsTheOneThatTheSystemSendsFrom) {
-  EXPECT_EQ(OwnAddressTowards("127.0.0.1").value(), "127.0.0.1");
-  const absl::Status unknown = OwnAddressTowards("no-such-host.invalid").status();
-  EXPECT_TRUE(absl::IsUnavailable(unknown)) << unknown;
-  EXPECT_THAT(std::string(unknown.message()), HasSubstr("host no-such-host.invalid: its name cannot be resolved: "));
-}
-
 TEST(WithPortTest, PutsBracketsAroundSixthVersionAddresses) {
   EXPECT_EQ(WithPort("a", "7700"), "a:7700");
   EXPECT_EQ(WithPort("2001:db8::1", "0"), "[2001:db8::1]:0");

@@ -22,6 +22,7 @@
 #include "common/job/job_fields.h"
 #include "common/job/job_file.h"
 #include "common/job/job_overrides.h"
+#include "common/program/network_link.h"
 #include "common/storage/checkpoint_folder.h"
 #include "common/text/nearest_name.h"
 #include "common/trace/timeline_recorder.h"

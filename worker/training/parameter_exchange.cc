@@ -44,7 +44,7 @@ int64_t BytesOf(const TrainableModel& model, const ParameterGroup& parameters) {
 }  // namespace
 
 ParameterExchange::ParameterExchange(TrainableModel* model, Client* client, const Options& options)
-    : model_(model), client_(client), options_(options), unscaler_(model) {
+    : model_(model), client_(client), options_(options), unscaler_(model), meter_(options.measure_interval) {
   if (options.scale_loss) stats_.loss_scale = scaler_.emplace().scale();
   std::string first_layer;
   int64_t bytes = 0;
@@ -217,6 +217,8 @@ void ParameterExchange::BeginBatch(uint64_t step, uint32_t examples, bool last_o
   if (batch_.batches++ == 0) {
     batch_.step_examples = 0;
     batch_.schedule_position = schedule_position;
+    batch_.measured = options_.measure_interval < absl::InfiniteDuration() && options_.local_learning_rate == 0 &&
+                      meter_.Begin(groups_.size(), absl::Now());
     ++stats_.steps;
   }
   batch_.ends_local_step = ++accumulated_ == options_.accumulate_batches || last_of_step;
@@ -224,6 +226,37 @@ void ParameterExchange::BeginBatch(uint64_t step, uint32_t examples, bool last_o
   batch_.examples = examples;
   batch_.step_examples += examples;
   batch_.loss_unchecked = true;
+}
+
+GroupMeasure ParameterExchange::Measure(const Group& group, absl::Span<const TensorGradient> gradients,
+                                        const CurrentBatch& batch) const {
+  GroupMeasure measure;
+  // A step whose batches all overflowed has no gradient.
+  bool known = batch.step_examples > 0;
+  double squares = 0;
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    known = known && gradients[i].encoded.empty() && gradients[i].copier == nullptr;
+    if (known) squares += SumOfSquares(gradients[i].values);
+    if (group.values[i].encoded.empty() && !group.direct[i].stores) {
+      measure.weights.emplace_back(group.values[i].values);
+    }
+  }
+  if (known) measure.gradient_squares = squares;
+  return measure;
+}
+
+void ParameterExchange::AddMeasure(Group& group) {
+  const std::optional<GroupMeasure> measure = std::exchange(group.measure, std::nullopt);
+  if (!measure.has_value()) return;
+  std::optional<double> changes;
+  if (measure->weights.size() == group.values.size()) {
+    changes = 0;
+    for (size_t i = 0; i < group.values.size(); ++i) {
+      *changes += measure->weights[i].SumOfSquaredChanges(group.values[i].values);
+    }
+  }
+  meter_.Add(*measure, changes);
+  stats_.figures = meter_.figures();
 }
 
 absl::Status ParameterExchange::AwaitGroup(size_t index) {
@@ -236,6 +269,7 @@ absl::Status ParameterExchange::AwaitGroup(size_t index) {
   Decode(group);
   const PushResult& result = **pushed;
   RecordSpans(group, result);
+  AddMeasure(group);
   ++stats_.pushes;
   stats_.staleness_sum += result.max_staleness;
   stats_.max_staleness = std::max(stats_.max_staleness, result.max_staleness);
@@ -403,6 +437,7 @@ Future<PushResult> ParameterExchange::Push(Group& group, const CurrentBatch& bat
   }
   const uint64_t examples = std::min<uint64_t>(batch.step_examples, std::numeric_limits<uint32_t>::max());
   group.begun = BeginSpan();
+  if (batch.measured) group.measure = Measure(group, gradients, batch);
   return client_->PushPull(batch.step, examples, gradients, values, batch.schedule_position);
 }
 
@@ -454,7 +489,7 @@ int64_t ParameterExchange::PinnedBytes() const {
 
 ExchangeStats ParameterExchange::TakeStats() {
   ExchangeStats stats = stats_;
-  stats_ = {.learning_rate = stats.learning_rate, .loss_scale = stats.loss_scale};
+  stats_ = {.learning_rate = stats.learning_rate, .loss_scale = stats.loss_scale, .figures = stats.figures};
   return stats;
 }
 

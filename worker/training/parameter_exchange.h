@@ -19,6 +19,7 @@
 #include "worker/training/device_codec.h"
 #include "worker/training/device_elements.h"
 #include "worker/training/gradient_arithmetic.h"
+#include "worker/training/step_meter.h"
 #include "worker/training/transfer_pipeline.h"
 
 namespace ballast {
@@ -43,6 +44,8 @@ struct ExchangeStats {
   uint64_t skipped = 0;
   // Loss scale of the next batch; nullopt if the loss is not scaled.
   std::optional<float> loss_scale;
+  // The newest step that was measured, also one before the last TakeStats.
+  StepFigures figures;
 };
 
 // Pushes a model's gradients to the servers and pulls new values, layer by layer while other layers still compute: each
@@ -79,6 +82,8 @@ class ParameterExchange : public StepHooks {
     const std::atomic<bool>* interrupted = nullptr;
     // Records pushes, pulls and waits; may be null. Must outlive the exchange.
     TimelineRecorder* timeline = nullptr;
+    // Least time between two steps whose gradients and updates are measured. Local SGD has no such figures.
+    absl::Duration measure_interval = absl::InfiniteDuration();
   };
 
   // Both must outlive this. Calls still in flight at the end use the memory of the model and of this exchange until
@@ -144,6 +149,8 @@ class ParameterExchange : public StepHooks {
     bool loss_unchecked = false;
     // Learning rate for the error about the loss.
     float learning_rate = 0;
+    // True if the step is measured.
+    bool measured = false;
   };
 
   // Copies between device and messages, past the buffers; null if the gradient or the values must use these.
@@ -179,6 +186,8 @@ class ParameterExchange : public StepHooks {
     CurrentBatch sent;
     // Set while the push is to be recorded in the timeline.
     std::optional<TimelineSpan> begun;
+    // Set while the push is part of a step that is measured.
+    std::optional<GroupMeasure> measure;
   };
 
   // Calls `ready`, which waits up to the given time, until it returns true. CANCELLED if interrupted. `what` names the
@@ -192,6 +201,10 @@ class ParameterExchange : public StepHooks {
   std::optional<TimelineSpan> BeginSpan() const;
   // Records a push-pull as two spans: the push ends when the last response begins, the pull starts when the first does.
   void RecordSpans(Group& group, const PushResult& result);
+  // Measures what is pushed for the group, and the weights before.
+  GroupMeasure Measure(const Group& group, absl::Span<const TensorGradient> gradients, const CurrentBatch& batch) const;
+  // Adds the group, whose new values have come, to the step's figures.
+  void AddMeasure(Group& group);
   absl::Status AwaitGroup(size_t index);
   // Copies received values to the device; any thread may call it. The training thread then calls Decode.
   absl::Status Upload(const Group& group);
@@ -227,6 +240,7 @@ class ParameterExchange : public StepHooks {
   // Batches since the last local step.
   uint32_t accumulated_ = 0;
   ExchangeStats stats_;
+  StepMeter meter_;
   // Inline if the host can address the devices' memory. Last field, because its threads use all the others.
   std::unique_ptr<TransferPipeline> pipeline_;
 };

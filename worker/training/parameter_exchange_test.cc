@@ -41,6 +41,37 @@ TEST_F(ParameterExchangeTest, PushesWhatABatchGave) {
   EXPECT_EQ(exchange->TakeStats().loss_scale, std::nullopt);
 }
 
+TEST_F(ParameterExchangeTest, AMeasuredStepHasTheNormOfItsGradientAndItsUpdate) {
+  const auto exchange = Exchange({.measure_interval = absl::ZeroDuration()});
+  // Both gradients are 12, and both weights change from 1 to the server's 0 - 12.
+  ASSERT_TRUE(Train(*exchange, 3, 1).ok());
+  const ExchangeStats stats = exchange->TakeStats();
+  EXPECT_DOUBLE_EQ(stats.figures.gradient_norm.value(), 12 * std::sqrt(2.0));
+  EXPECT_DOUBLE_EQ(stats.figures.update_ratio.value(), 13);
+  // They stay until another step is measured.
+  EXPECT_TRUE(exchange->TakeStats().figures.gradient_norm.has_value());
+}
+
+TEST_F(ParameterExchangeTest, AMeasuredStepOfSeveralBatchesHasTheNormOfTheirMean) {
+  const auto exchange = Exchange({.accumulate_batches = 2, .measure_interval = absl::ZeroDuration()});
+  ASSERT_TRUE(Train(*exchange, 3, 1, /*last_of_step=*/false).ok());
+  ASSERT_TRUE(Train(*exchange, 1, 0).ok());
+  // The gradients are 12 and 2.
+  EXPECT_DOUBLE_EQ(exchange->TakeStats().figures.gradient_norm.value(), 7 * std::sqrt(2.0));
+}
+
+TEST_F(ParameterExchangeTest, StepsAreNotMeasuredUnlessAsked) {
+  const auto exchange = Exchange({});
+  ASSERT_TRUE(Train(*exchange, 3, 1).ok());
+  EXPECT_FALSE(exchange->TakeStats().figures.gradient_norm.has_value());
+}
+
+TEST_F(ParameterExchangeTest, ABatchThatOverflowsHasNoGradientToMeasure) {
+  const auto exchange = Exchange({.scale_loss = true, .measure_interval = absl::ZeroDuration()});
+  ASSERT_TRUE(Train(*exchange, 1e17, 0).ok());
+  EXPECT_FALSE(exchange->TakeStats().figures.gradient_norm.has_value());
+}
+
 TEST_F(ParameterExchangeTest, ScaledLossGivesTheSameGradients) {
   const auto exchange = Exchange({.scale_loss = true});
   EXPECT_EQ(exchange->loss_scale(), 65536);

@@ -326,7 +326,7 @@ v1::WorkerProgress TrainingLoop::TakeTally(const ExchangeStats& stats) {
   work.set_bytes_sent(stats.bytes_sent);
   work.set_bytes_received(stats.bytes_received);
   tally_ = {.since = now};
-  if (options_.metrics != nullptr) options_.metrics->Add(mine, stats.loss_scale);
+  if (options_.metrics != nullptr) options_.metrics->Add(mine, stats.loss_scale, stats.figures);
   return mine;
 }
 

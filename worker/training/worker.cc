@@ -10,6 +10,7 @@
 #include "common/job/job_config.h"
 #include "common/job/job_length.h"
 #include "common/metrics/memory_bytes.h"
+#include "common/program/network_link.h"
 #include "common/program/this_process.h"
 #include "common/status/error_reason.h"
 #include "common/status/job_failure.h"
@@ -39,6 +40,9 @@ constexpr absl::Duration kMinTimeout = absl::Milliseconds(1);
 
 // Gradients of this size cross a bus in less time than the fixed cost of their copy and push.
 constexpr int64_t kMergeBytes = 256 << 10;
+
+// A measured step reads the gradient and a part of the weights once more.
+constexpr absl::Duration kMeasureInterval = absl::Seconds(10);
 
 // See DataStream.linger_ms.
 constexpr uint32_t kDefaultLingerMs = 200;
@@ -137,6 +141,7 @@ absl::Status Worker::Join() {
   joined_ = *std::move(joined);
   if (options_.metrics != nullptr) {
     options_.metrics->Join(options_.job.name(), joined_.member().rank(), joined_.member().incarnation());
+    options_.metrics->SetLink(LinkBytesPerSecond(options_.coordinator));
   }
   absl::MutexLock lock(&mutex_);
   link_ = *std::move(link);
@@ -244,14 +249,16 @@ absl::Status Worker::Train() {
   const v1::Job& job = options_.job;
   const uint32_t rank = joined_.member().rank();
   const auto [client, link] = Connections();
-  ParameterExchange exchange(resources_->model.get(), client,
-                             {.accumulate_batches = std::max(1u, job.training().accumulate_batches()),
-                              .local_learning_rate = job.policy().local_sgd().learning_rate(),
-                              .scale_loss = job.training().precision() == v1::FP16,
-                              .codec = resources_->codec.get(),
-                              .merge_bytes = kMergeBytes,
-                              .interrupted = &interrupted_,
-                              .timeline = timeline_.get()});
+  ParameterExchange exchange(
+      resources_->model.get(), client,
+      {.accumulate_batches = std::max(1u, job.training().accumulate_batches()),
+       .local_learning_rate = job.policy().local_sgd().learning_rate(),
+       .scale_loss = job.training().precision() == v1::FP16,
+       .codec = resources_->codec.get(),
+       .merge_bytes = kMergeBytes,
+       .interrupted = &interrupted_,
+       .timeline = timeline_.get(),
+       .measure_interval = options_.metrics == nullptr ? absl::InfiniteDuration() : kMeasureInterval});
   MemoryBytes memory = resources_->model->Memory();
   memory.staging += exchange.StagingBytes();
   memory.pinned += exchange.PinnedBytes();

@@ -29,8 +29,15 @@ void WorkerMetrics::Leave() {
   joined_ = false;
 }
 
-void WorkerMetrics::Add(const v1::WorkerProgress& progress, std::optional<float> loss_scale) {
+void WorkerMetrics::SetLink(std::optional<double> bytes_per_second) {
   absl::MutexLock lock(&mutex_);
+  link_ = bytes_per_second;
+}
+
+void WorkerMetrics::Add(const v1::WorkerProgress& progress, std::optional<float> loss_scale,
+                        const StepFigures& figures) {
+  absl::MutexLock lock(&mutex_);
+  figures_ = figures;
   total_.set_step(progress.step());
   total_.set_epoch(progress.epoch());
   if (progress.learning_rate() != 0) total_.set_learning_rate(progress.learning_rate());
@@ -96,6 +103,21 @@ std::string WorkerMetrics::Text() const {
     out.Gauge("ballast_worker_learning_rate", "Newest learning rate.", total_.learning_rate());
     if (loss_scale_.has_value()) {
       out.Gauge("ballast_worker_loss_scale_ratio", "Factor of the loss in half precision.", *loss_scale_);
+    }
+    if (figures_.gradient_norm.has_value()) {
+      out.Gauge("ballast_worker_gradient_norm",
+                "Euclidean norm of the gradient of all tensors, of the newest step that "
+                "was measured.",
+                *figures_.gradient_norm);
+    }
+    if (figures_.update_ratio.has_value()) {
+      out.Gauge("ballast_worker_update_ratio",
+                "Norm of the change of all weights in that step, by all workers, over "
+                "the norm of the weights.",
+                *figures_.update_ratio);
+    }
+    if (link_.has_value()) {
+      out.Gauge("ballast_worker_link_bytes_per_second", "Rate of the network interface to the servers.", *link_);
     }
   }
   out.BeginHistograms("ballast_worker_step_seconds",

@@ -10,6 +10,7 @@
 #include "absl/time/time.h"
 #include "ballast/v1/coordinator_service.pb.h"
 #include "common/metrics/histogram.h"
+#include "worker/training/step_meter.h"
 
 namespace ballast {
 
@@ -21,8 +22,10 @@ class WorkerMetrics {
   void Join(const std::string& job, uint32_t rank, uint64_t incarnation);
   void Leave();
 
-  // Adds the work of a report.
-  void Add(const v1::WorkerProgress& progress, std::optional<float> loss_scale);
+  // Adds the work of a report, with the figures of the newest step that was measured.
+  void Add(const v1::WorkerProgress& progress, std::optional<float> loss_scale, const StepFigures& figures);
+  // Sets the rate of the link to the servers, in bytes per second and direction; nullopt if it is unknown.
+  void SetLink(std::optional<double> bytes_per_second);
   // Adds time in which the worker waited for its next batch.
   void AddDataWait(absl::Duration waited);
   // Adds a step that has ended.
@@ -45,6 +48,8 @@ class WorkerMetrics {
   v1::WorkerProgress total_ ABSL_GUARDED_BY(mutex_);
   double loss_ ABSL_GUARDED_BY(mutex_) = 0;
   std::optional<float> loss_scale_ ABSL_GUARDED_BY(mutex_);
+  StepFigures figures_ ABSL_GUARDED_BY(mutex_);
+  std::optional<double> link_ ABSL_GUARDED_BY(mutex_);
   double data_seconds_ ABSL_GUARDED_BY(mutex_) = 0;
   Histogram step_microseconds_;
 };
