@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "ballast/internal/v1/checkpoint.pb.h"
+#include "ballast/internal/v1/coordinator_state.pb.h"
 #include "ballast/v1/coordinator_service.pb.h"
 #include "server/coordinator/job_status.h"
 #include "server/coordinator/membership.h"
@@ -142,10 +143,12 @@ class CheckpointControl {
   // Interval at which the job takes checkpoints; zero if it takes none, or only on request.
   absl::Duration interval() const;
 
-  // Fills in the newest complete checkpoint. After a restart of the coordinator there is none until the next one.
-  void Fill(v1::JobProgress& progress) const {
-    if (newest_.unix_seconds() > 0) *progress.mutable_last_checkpoint() = newest_;
+  // Fills in the newest complete checkpoint, of progress or of the state to save.
+  template <typename Message>
+  void Fill(Message& message) const {
+    if (newest_.unix_seconds() > 0) *message.mutable_last_checkpoint() = newest_;
   }
+  void Restore(const internal::v1::CoordinatorState& state) { newest_ = state.last_checkpoint(); }
 
  private:
   absl::Duration Interval() const;

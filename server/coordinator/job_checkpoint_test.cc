@@ -149,6 +149,11 @@ TEST_F(JobCheckpointTest, ProgressHasTheNewestCompleteCheckpoint) {
   EXPECT_DOUBLE_EQ(Progress().last_checkpoint().unix_seconds(), absl::ToDoubleSeconds(now_ - absl::UnixEpoch()));
   EXPECT_DOUBLE_EQ(Progress().last_checkpoint().seconds(), 2.75);
   EXPECT_DOUBLE_EQ(Progress().last_checkpoint().stall_seconds(), 0.25);
+
+  JobControl restored(Options(), now_);
+  ASSERT_TRUE(restored.Restore(control_->Export(now_), now_).ok());
+  const v1::JobProgress after = restored.Progress(now_);
+  EXPECT_EQ(after.last_checkpoint().DebugString(), Progress().last_checkpoint().DebugString());
 }
 
 TEST_F(JobCheckpointTest, FailedCheckpointIsNotTheNewest) {

@@ -329,6 +329,7 @@ internal::v1::CoordinatorState JobControl::Export(absl::Time now) const {
   status_.Fill(state, now);
   servers_.Export(state);
   workers_.Export(state);
+  checkpoints_.Fill(state);
   return state;
 }
 
@@ -337,6 +338,7 @@ absl::Status JobControl::Restore(const internal::v1::CoordinatorState& state, ab
   if (absl::Status status = servers_.Restore(state); !status.ok()) return status;
   if (absl::Status status = workers_.Restore(state); !status.ok()) return status;
   status_.Restore(state, now);
+  checkpoints_.Restore(state);
   heard_ = now;
   return absl::OkStatus();
 }
