@@ -2,12 +2,16 @@
 // Programs as workers of a job, by ProgramWorker: they bring their own model, and lease positions of their own data.
 #include "client/program/program_worker.h"
 
+#include <unistd.h>
+
 #include <filesystem>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "common/flight/flight_dump.h"
 #include "common/status/error_reason.h"
 #include "common/storage/file.h"
+#include "common/trace/call_timeline.h"
 #include "gmock/gmock.h"
 #include "tests/testing/cluster.h"
 
@@ -187,6 +191,45 @@ TEST_F(ProgramWorkerTest, FailureOfOneEndsTheCallsOfTheOthersWithItsReason) {
   const absl::Status status = workers[0]->Explain(waiting.Get().status());
   EXPECT_EQ(ReasonOf(status), v1::ERROR_REASON_JOB_FAILED) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("the disk is full"));
+}
+
+TEST_F(ProgramWorkerTest, ACallThatFailsLeavesAFlightDump) {
+  const std::string folder = testing::TempDir() + "/program_flight";
+  std::filesystem::create_directories(folder);
+  Cluster cluster(1, 2);
+  auto workers = JoinAll(cluster, 2, [&](ProgramWorker::Options& options) {
+    if (options.rank == 0) options.flight_dir = folder;
+  });
+  for (auto& worker : workers) ASSERT_TRUE(worker->Declare({Spec(0, "w", 3)}).ok());
+  const std::vector<float> ones(3, 1);
+  std::vector<float> values(3);
+  const auto waiting = workers[0]->client().PushPull(0, 1, {{1, ones, {}}}, {{1, absl::MakeSpan(values), {}}});
+  ASSERT_TRUE(workers[1]->Leave("the disk is full").ok());
+  EXPECT_FALSE(workers[0]->Explain(waiting.Get().status()).ok());
+  workers.clear();
+  const auto text = ReadFile(absl::StrCat(folder, "/flight-worker-0-", getpid(), ".jsonl"));
+  ASSERT_TRUE(text.ok()) << text.status();
+  const absl::StatusOr<FlightDump> dump = ParseFlightDump(*text);
+  ASSERT_TRUE(dump.ok()) << dump.status();
+  EXPECT_EQ(dump->process, "worker 0");
+  EXPECT_THAT(dump->reason, HasSubstr("the disk is full"));
+  EXPECT_GT(dump->recorded.events.size(), 0);
+}
+
+TEST_F(ProgramWorkerTest, MessagesNameTheTraceThatTheProgramIsPartOf) {
+  CallTimeline calls;
+  Cluster cluster(1, 1, [&](Server::Options& options) { options.calls = &calls; });
+  const TraceContext trace = {.trace_high = 1, .trace_low = 2, .span = 3, .sampled = true};
+  auto workers = JoinAll(cluster, 1, [&](ProgramWorker::Options& options) { options.trace = trace; });
+  ASSERT_TRUE(workers[0]->Declare({Spec(0, "w", 3)}).ok());
+  ASSERT_TRUE(Step(*workers[0], 1, 0).ok());
+  // A server's span ends after its response is sent.
+  for (int i = 0; i < 100 && calls.Copy().calls.empty(); ++i) absl::SleepFor(absl::Milliseconds(100));
+  const CallTimeline::Recording recording = calls.Copy();
+  ASSERT_EQ(recording.calls.size(), 1);
+  EXPECT_EQ(recording.calls[0].method, "/ballast.v1.ParameterService/PushPull");
+  EXPECT_EQ(recording.calls[0].context.TraceId(), trace.TraceId());
+  EXPECT_NE(recording.calls[0].parent, trace.span) << "the span of the program's message";
 }
 
 TEST_F(ProgramWorkerTest, ReportsReachTheJobsProgress) {

@@ -38,7 +38,8 @@ std::vector<std::string> ProgramWords(const LaunchPlan& plan, int rank, int core
       // Otherwise the log shows a line long after it was printed.
       Variable("PYTHONUNBUFFERED", "1"), Variable("BALLAST_COORDINATOR", coordinator),
       Variable("BALLAST_RANK", absl::StrCat(rank)),
-      Variable("BALLAST_GATHER_TIMEOUT", absl::StrCat(plan.gather_seconds)), Variable("BALLAST_RUN_DIR", plan.run_dir)};
+      Variable("BALLAST_GATHER_TIMEOUT", absl::StrCat(plan.gather_seconds)), Variable("BALLAST_RUN_DIR", plan.run_dir),
+      Variable("BALLAST_FLIGHT_DIR", absl::StrCat(plan.run_dir, "/logs"))};
   AddFlagVariables(plan.worker_security, words);
   words.insert(words.end(), plan.program_variables.begin(), plan.program_variables.end());
   words.insert(words.end(), plan.program.begin(), plan.program.end());

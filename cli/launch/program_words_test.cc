@@ -28,7 +28,7 @@ TEST(ProgramWordsTest, SetTheVariablesOfTorchrunAndOfTheClient) {
   EXPECT_THAT(words,
               IsSupersetOf({"RANK=1", "WORLD_SIZE=3", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=3", "MASTER_ADDR=127.0.0.1",
                             "OMP_NUM_THREADS=2", "BALLAST_RANK=1", "BALLAST_COORDINATOR=127.0.0.1:7701",
-                            "BALLAST_GATHER_TIMEOUT=300", "BALLAST_RUN_DIR=/runs/a",
+                            "BALLAST_GATHER_TIMEOUT=300", "BALLAST_RUN_DIR=/runs/a", "BALLAST_FLIGHT_DIR=/runs/a/logs",
                             "BALLAST_TLS_CA=/runs/a/security/ca.pem", "BALLAST_INSECURE=true", "BALLAST_JOB=train"}));
 }
 

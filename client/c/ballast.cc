@@ -22,6 +22,7 @@
 #include "common/program/this_process.h"
 #include "common/rpc/credentials.h"
 #include "common/status/error_reason.h"
+#include "common/trace/trace_context.h"
 
 // An error, with the strings that its functions return.
 struct ballast_error {
@@ -249,6 +250,8 @@ absl::StatusOr<ProgramWorker::Options> ToOptions(const ballast_options& given) {
   if (!status.ok()) return status;
   ballast::ReplaceFields(*environment, options.job);
   options.run_dir = environment->run_dir;
+  options.flight_dir = environment->flight_dir;
+  options.trace = ballast::TraceContextOfEnvironment();
   return options;
 }
 

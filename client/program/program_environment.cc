@@ -83,6 +83,7 @@ absl::StatusOr<ProgramEnvironment> ReadProgramEnvironment() {
     environment.rank = rank;
   }
   environment.run_dir = Variable("BALLAST_RUN_DIR");
+  environment.flight_dir = Variable("BALLAST_FLIGHT_DIR");
   if (absl::Status status = ReadJob(environment.job); !status.ok()) return status;
   return environment;
 }

@@ -28,6 +28,8 @@ struct ProgramEnvironment {
   v1::Job job;
   // BALLAST_RUN_DIR: the run directory, in which worker 0 writes the job; empty: none.
   std::string run_dir;
+  // BALLAST_FLIGHT_DIR: directory for a dump of the flight recorder when a call fails; empty: none.
+  std::string flight_dir;
 };
 
 // Replaces the fields that the environment sets.

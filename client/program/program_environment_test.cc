@@ -14,7 +14,7 @@ class ProgramEnvironmentTest : public testing::Test {
   ~ProgramEnvironmentTest() override {
     for (const char* name : {"BALLAST_COORDINATOR", "BALLAST_RANK", "BALLAST_GATHER_TIMEOUT", "BALLAST_TLS_CA",
                              "BALLAST_TOKEN_FILE", "BALLAST_INSECURE", "BALLAST_JOB", "BALLAST_POLICY", "BALLAST_CODEC",
-                             "BALLAST_DURABILITY", "BALLAST_RUN_DIR"}) {
+                             "BALLAST_DURABILITY", "BALLAST_RUN_DIR", "BALLAST_FLIGHT_DIR"}) {
       unsetenv(name);
     }
   }
@@ -62,8 +62,10 @@ TEST_F(ProgramEnvironmentTest, ReplacesOnlyTheFieldsOfTheJobThatItHas) {
   setenv("BALLAST_POLICY", "bounded { steps_ahead: 4 }", 1);
   setenv("BALLAST_CODEC", "gradients: ENCODING_INT8", 1);
   setenv("BALLAST_RUN_DIR", "runs/a", 1);
+  setenv("BALLAST_FLIGHT_DIR", "runs/a/logs", 1);
   const ProgramEnvironment environment = ReadProgramEnvironment().value();
   EXPECT_EQ(environment.run_dir, "runs/a");
+  EXPECT_EQ(environment.flight_dir, "runs/a/logs");
   ReplaceFields(environment, job);
   EXPECT_EQ(job.name(), "other");
   EXPECT_EQ(job.policy().bounded().steps_ahead(), 4);

@@ -69,6 +69,12 @@ absl::StatusOr<std::unique_ptr<ProgramWorker>> ProgramWorker::Join(Options optio
   worker->joined_ = *std::move(joined);
   worker->link_ = *std::move(link);
   ProgramWorker* const self = worker.get();
+  if (!self->options_.flight_dir.empty()) {
+    self->flight_.emplace(self->options_.flight_dir, absl::StrCat("worker ", self->rank()));
+  }
+  if (self->options_.trace.has_value()) {
+    self->tracer_ = std::make_unique<CallTracer>(*self->options_.trace, /*timeline=*/nullptr);
+  }
   self->link_->StartHeartbeats([self](const JobCondition& condition) { self->OnJobChange(condition); });
   absl::Status status = self->Connect(deadline);
   if (status.ok()) status = self->AwaitMembers(deadline);
@@ -98,6 +104,7 @@ absl::Status ProgramWorker::Connect(absl::Time deadline) {
   options.coordinator = options_.coordinator;
   options.credentials = options_.credentials;
   options.shared_memory = options_.shared_memory;
+  options.tracer = tracer_.get();
   options.connect_timeout = kConnectTimeout;
   options.gather_timeout = std::max(TimeLeft(deadline), absl::Seconds(1));
   absl::StatusOr<std::unique_ptr<Client>> client = Client::Connect(std::move(options));
@@ -151,11 +158,15 @@ Client& ProgramWorker::client() const {
 }
 
 absl::Status ProgramWorker::Explain(const absl::Status& status) const {
-  if (!absl::IsCancelled(status)) return status;
-  const JobCondition now = condition();
-  if (now.state != v1::JOB_STATE_FAILED) return status;
-  if (now.lost) return WithReason(v1::ERROR_REASON_MEMBER_LOST, absl::FailedPreconditionError(now.reason));
-  return JobFailedError(now.reason, now.failure);
+  absl::Status explained = status;
+  if (const JobCondition now = condition(); absl::IsCancelled(status) && now.state == v1::JOB_STATE_FAILED) {
+    explained = now.lost ? WithReason(v1::ERROR_REASON_MEMBER_LOST, absl::FailedPreconditionError(now.reason))
+                         : JobFailedError(now.reason, now.failure);
+    FlightDumper::Request(std::string(explained.message()));
+  } else if (absl::IsDeadlineExceeded(status) || absl::IsUnavailable(status)) {
+    FlightDumper::Request(std::string(status.message()));
+  }
+  return explained;
 }
 
 template <typename Spec>

@@ -17,7 +17,10 @@
 #include "ballast/v1/job.pb.h"
 #include "client/client.h"
 #include "client/coordinator_link.h"
+#include "common/flight/flight_dump.h"
 #include "common/rpc/credentials.h"
+#include "common/trace/call_timeline.h"
+#include "common/trace/trace_context.h"
 
 namespace ballast {
 
@@ -42,6 +45,10 @@ class ProgramWorker {
     absl::Duration gather_timeout = absl::Minutes(5);
     // Directory in which worker 0 writes the job, as job.textproto; empty: none.
     std::string run_dir;
+    // Directory for a dump of the flight recorder after a call that failed; empty: none.
+    std::string flight_dir;
+    // The larger trace that this program is part of; servers see it with each message.
+    std::optional<TraceContext> trace;
     // Exchange messages with servers on this machine through shared memory.
     bool shared_memory = true;
   };
@@ -92,7 +99,7 @@ class ProgramWorker {
   uint64_t first_step() const { return joined_.steps(); }
 
   // Returns the error with which a call failed because the job has failed or this worker was declared lost, and any
-  // other status as it is.
+  // other status as it is. If the job or a wait failed, requests a flight dump.
   absl::Status Explain(const absl::Status& status) const;
 
  private:
@@ -109,6 +116,9 @@ class ProgramWorker {
   const Options options_;
   // Set by Join, then constant.
   v1::JoinResponse joined_;
+  std::optional<FlightDumper> flight_;
+  // Null without a trace. Outlives the client.
+  std::unique_ptr<CallTracer> tracer_;
   // True if this worker has paused. For the thread that takes leases.
   bool away_ = false;
 

@@ -156,7 +156,7 @@ FlightDumper::FlightDumper(std::string directory, std::string process)
 FlightDumper::~FlightDumper() {
   {
     absl::MutexLock lock(&dumper_mutex);
-    dumper = nullptr;
+    if (dumper == this) dumper = nullptr;
   }
   {
     absl::MutexLock lock(&mutex_);

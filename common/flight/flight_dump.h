@@ -39,8 +39,8 @@ std::string FlightDumpText(const FlightDump& dump);
 absl::StatusOr<FlightDump> ParseFlightDump(absl::string_view text);
 
 // Writes dumps of this process's recorder to `directory`/flight-PROCESS-PID.jsonl, where PROCESS is like "server-0"; a
-// later dump replaces an earlier one. Empty `directory`: writes nothing. At most one exists at a time. Thread safety:
-// all methods may be called from any thread.
+// later dump replaces an earlier one. Empty `directory`: writes nothing. Of several, the newest gets the requests.
+// Thread safety: all methods may be called from any thread.
 class FlightDumper {
  public:
   FlightDumper(std::string directory, std::string process);

@@ -24,15 +24,16 @@ CallSpan CallTracer::Begin(absl::string_view method) const {
   call.method = std::string(method);
   call.context = trace_;
   call.context.span = NewSpanId();
-  call.context.sampled = timeline_.on();
   call.parent = trace_.span;
-  if (call.context.sampled) call.begin = timeline_.Now();
+  if (timeline_ == nullptr) return call;
+  call.context.sampled = timeline_->on();
+  if (call.context.sampled) call.begin = timeline_->Now();
   return call;
 }
 
 void CallTracer::End(CallSpan call) {
-  if (!call.context.sampled) return;
-  call.end = timeline_.Now();
+  if (timeline_ == nullptr || !call.context.sampled) return;
+  call.end = timeline_->Now();
   calls_.Add(std::move(call));
 }
 

@@ -77,8 +77,8 @@ class CallTimeline {
 class CallTracer {
  public:
   // Spans belong to `trace` and, if it has a span, were caused by that. `timeline` says which steps are recorded, and
-  // outlives this.
-  CallTracer(const TraceContext& trace, const TimelineRecorder* timeline) : trace_(trace), timeline_(*timeline) {}
+  // outlives this. Null: nothing is recorded here, and servers record what the trace's own sampling says.
+  CallTracer(const TraceContext& trace, const TimelineRecorder* timeline) : trace_(trace), timeline_(timeline) {}
 
   // Returns a new span that begins now.
   CallSpan Begin(absl::string_view method) const;
@@ -90,7 +90,7 @@ class CallTracer {
 
  private:
   const TraceContext trace_;
-  const TimelineRecorder& timeline_;
+  const TimelineRecorder* const timeline_;
   CallTimeline calls_;
 };
 

@@ -53,6 +53,19 @@ TEST_F(CallTracerTest, CallThatEndsAfterItsStepIsKept) {
   EXPECT_EQ(tracer.calls().Copy().calls.size(), 1u);
 }
 
+TEST(UnrecordedCallTracerTest, PassesTheTracesOwnSamplingOn) {
+  for (const bool sampled : {false, true}) {
+    CallTracer tracer({.trace_high = 1, .trace_low = 2, .span = 3, .sampled = sampled}, /*timeline=*/nullptr);
+    const CallSpan call = tracer.Begin("/ballast.v1.ParameterService/Push");
+    EXPECT_EQ(call.context.sampled, sampled);
+    EXPECT_EQ(call.context.trace_low, 2u);
+    EXPECT_EQ(call.parent, 3u);
+    EXPECT_NE(call.context.span, 3u);
+    tracer.End(call);
+    EXPECT_TRUE(tracer.calls().Copy().calls.empty());
+  }
+}
+
 TEST(CallTimelineTest, CallsBeyondItsRoomAreCounted) {
   CallTimeline timeline(/*most_calls=*/2);
   for (uint64_t step = 1; step <= 5; ++step) {

@@ -102,6 +102,10 @@ print("has", *[os.environ[name] for name in names], int(os.environ["MASTER_PORT"
         self.assertEqual(status, 1, errors)
         self.assertIn("ValueError: bad data", errors)
         self.assertIn("worker 1", errors.splitlines()[-1])
+        # The push of worker 0 failed with the job.
+        report = subprocess.run([BALLAST, "doctor", str(self.run), "--json"], capture_output=True, text=True)
+        processes = json.loads(report.stdout)["processes"]
+        self.assertIn("worker 0", [process["process"] for process in processes], report.stdout)
 
     def test_killed_scripts_return_and_every_example_counts(self):
         status, output, errors = self.end(self.start(
