@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Two workspaces outside the tree depend on @ballast: a program on //client builds and trains a tensor on a server, and
-# the copied example of a custom layer finds all that it needs.
+# Two workspaces outside the tree depend on @ballast: a program on //client compiles against its headers, and both it and
+# the copied example of a custom layer find all that they need. installed_test links and runs the same programs.
 #
 # Usage: workspace_test.sh INSTALL_SH (a file of the tree, whose real path leads to it)
 set -euo pipefail
@@ -9,7 +9,6 @@ set -euo pipefail
 source tests/outside/server.sh
 
 tree=$(dirname "$(dirname "$(readlink -f "$1")")")
-server=$PWD/server/ballast_server
 [[ -f $tree/WORKSPACE ]] || fail "$tree is not the tree"
 # Bazel keeps the cache of what was built there.
 HOME=${HOME:-$(getent passwd "$EUID" | cut -d: -f6)}
@@ -22,7 +21,6 @@ outside() {
 }
 stop() {
   bazel --output_base="$TEST_TMPDIR/output" shutdown 2>/dev/null || true
-  kill_server
 }
 trap stop EXIT
 
@@ -50,16 +48,14 @@ cc_binary(
     deps = ["@ballast//client"],
 )
 BUILD
-outside build //:program
-cp -L bazel-bin/program "$TEST_TMPDIR/program_built"
+# Building the whole client takes minutes, so only the program's own file is compiled.
+outside build --output_groups=compilation_outputs //:program
+[[ -f bazel-bin/_objs/program/program.o ]] || fail "program.cc is not compiled: $(find bazel-bin/ | head -20)"
+outside build --nobuild //:program
 
 cp -R "$tree/examples/custom_layer" "$TEST_TMPDIR/custom_layer"
 cd "$TEST_TMPDIR/custom_layer"
 sed -i "s|^BALLAST = .*|BALLAST = \"$tree\"|" WORKSPACE
 sed -i "s|^import .*|import $tree/.bazelrc|" .bazelrc
-# Building it takes minutes, once; installed_test trains with the same file.
 outside build --nobuild //:ballast_worker //:silu_test
-
-cd "$TEST_TMPDIR"
-expect_client_trains ./program_built "$server"
 echo "passed"
