@@ -12,7 +12,7 @@ for reason in $(sed -n 's/^  ERROR_REASON_\([A-Z_]*\) = [1-9].*/\1/p' proto/ball
   bad=1
 done
 # What these files refuse ends a program before it serves, or a connection, without a word: nobody can branch on it.
-own='^(common/run/|common/security/|common/rpc/connection_gate\.cc|server/rpc/port/http2_inspector\.cc)'
+own='^(common/run/|common/security/|common/program/network_link\.cc|common/rpc/connection_gate\.cc|server/rpc/port/http2_inspector\.cc)'
 git ls-files 'server/*.cc' 'server/*.h' 'client/*.cc' 'client/*.h' 'common/*.cc' 'common/*.h' |
   grep -vE '(_test\.cc|/testing/)|^common/status/error_reason\.cc|^common/rpc/grpc_status\.cc' | grep -vE "$own" |
   xargs perl -0777 -ne '
