@@ -56,7 +56,6 @@ fi
 
 echo "test: running"
 status=0
-# Many tests mostly wait, for timeouts or for processes that start, so more of them than there are processors run at once.
-bounded bazel test --jobs='HOST_CPUS*2' --local_cpu_resources='HOST_CPUS*1.5' --keep_going --test_output=summary \
-  --build_event_json_file="$results/events.json" -- "${patterns[@]}" || status=$?
+bounded bazel test --keep_going --test_output=summary --build_event_json_file="$results/events.json" \
+  -- "${patterns[@]}" || status=$?
 /usr/bin/python3 deploy/count_tests.py "$results" "$status"

@@ -193,7 +193,7 @@ class PageTest(unittest.TestCase):
         page = self.open_browser()
         page.open(url)
         page.wait_for("data", f"{SHOWN}.includes('memory')")
-        self.end(launch)
+        self.assertEqual(self.end(launch), 130, launch.err.read_text())
         page.wait_for("the end", "document.querySelector('.pill').textContent === 'interrupted'")
         page.wait_for("its banner", "document.querySelector('#banner .calm')?.textContent.includes('The run has ended')")
         self.assertIn("memory", page.run(SHOWN))
