@@ -149,7 +149,11 @@ TEST_F(ProgramWorkerTest, WorkerThatReturnsCatchesUp) {
   ASSERT_TRUE((*again)->Declare({Spec(0, "w", 3)}).ok());
   EXPECT_EQ((*again)->CatchUp({}).status().code(), absl::StatusCode::kInvalidArgument);
   std::vector<float> values(3);
-  std::thread trains([&] { EXPECT_TRUE(Step(*workers[0], 1, 3).ok()); });
+  std::thread trains([&] {
+    // After CatchUp has pulled, because it would otherwise wait for a step that this test does not make.
+    absl::SleepFor(absl::Seconds(2));
+    EXPECT_TRUE(Step(*workers[0], 1, 3).ok());
+  });
   const absl::StatusOr<uint64_t> step = (*again)->CatchUp({{1, absl::MakeSpan(values), {}}});
   trains.join();
   ASSERT_TRUE(step.ok()) << step.status();

@@ -162,9 +162,11 @@ absl::Status ProgramWorker::Explain(const absl::Status& status) const {
   if (const JobCondition now = condition(); absl::IsCancelled(status) && now.state == v1::JOB_STATE_FAILED) {
     explained = now.lost ? WithReason(v1::ERROR_REASON_MEMBER_LOST, absl::FailedPreconditionError(now.reason))
                          : JobFailedError(now.reason, now.failure);
+  }
+  const v1::ErrorReason reason = ReasonOf(explained);
+  if (reason == v1::ERROR_REASON_JOB_FAILED || reason == v1::ERROR_REASON_MEMBER_LOST ||
+      absl::IsDeadlineExceeded(explained) || absl::IsUnavailable(explained)) {
     FlightDumper::Request(std::string(explained.message()));
-  } else if (absl::IsDeadlineExceeded(status) || absl::IsUnavailable(status)) {
-    FlightDumper::Request(std::string(status.message()));
   }
   return explained;
 }

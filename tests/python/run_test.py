@@ -102,10 +102,26 @@ print("has", *[os.environ[name] for name in names], int(os.environ["MASTER_PORT"
         self.assertEqual(status, 1, errors)
         self.assertIn("ValueError: bad data", errors)
         self.assertIn("worker 1", errors.splitlines()[-1])
-        # The push of worker 0 failed with the job.
+
+    def test_a_call_that_fails_with_the_job_leaves_a_flight_dump(self):
+        # Worker 1 leaves, and worker 0's push fails, before a process ends and the others are stopped.
+        script = "import os, time, ballast, numpy as np\n" \
+                 "try:\n" \
+                 "    with ballast.connect() as ps:\n" \
+                 "        w = np.zeros(3, np.float32)\n" \
+                 "        ps.declare({'w': (3,)}, ballast.SGD(1), initializer='zeros {}')\n" \
+                 "        for step in range(1000):\n" \
+                 "            if ps.rank == 1 and step == 3: raise ValueError('bad data')\n" \
+                 "            ps.push_pull({'w': w}, {'w': w}).result(60)\n" \
+                 "finally:\n" \
+                 "    time.sleep(3)\n"
+        status, _, errors = self.end(self.start(script, "--workers", "2"))
+        self.assertEqual(status, 1, errors)
         report = subprocess.run([BALLAST, "doctor", str(self.run), "--json"], capture_output=True, text=True)
-        processes = json.loads(report.stdout)["processes"]
-        self.assertIn("worker 0", [process["process"] for process in processes], report.stdout)
+        dumps = {dump["process"]: dump for dump in json.loads(report.stdout)["processes"]}
+        self.assertIn("worker 0", dumps, report.stdout)
+        self.assertIn("bad data", dumps["worker 0"]["reason"])
+        self.assertGreater(dumps["worker 0"]["events"], 6)
 
     def test_killed_scripts_return_and_every_example_counts(self):
         status, output, errors = self.end(self.start(
