@@ -9,6 +9,8 @@ load("@bazel_tools//tools/cpp:toolchain_utils.bzl", "find_cpp_toolchain")
 # A header of the machine, because a file of this tree would have another path in the sandbox of each action.
 _MAIN = "/usr/include/grpcpp/grpcpp.h"
 
+_WORKING_DIRECTORY = "/proc/self/cwd"
+
 SYSTEM_HEADERS = [
     "absl/algorithm/container.h",
     "absl/cleanup/cleanup.h",
@@ -46,14 +48,29 @@ SYSTEM_HEADERS = [
     "fstream",
     "functional",
     "future",
+    "google/protobuf/any.pb.h",
     "google/protobuf/descriptor.h",
+    "google/protobuf/descriptor.pb.h",
+    "google/protobuf/extension_set.h",
+    "google/protobuf/generated_enum_reflection.h",
+    "google/protobuf/generated_message_bases.h",
+    "google/protobuf/generated_message_reflection.h",
+    "google/protobuf/map.h",
+    "google/protobuf/map_entry.h",
+    "google/protobuf/map_field_inl.h",
     "google/protobuf/message.h",
     "google/protobuf/text_format.h",
     "grpcpp/generic/async_generic_service.h",
     "grpcpp/generic/generic_stub.h",
     "grpcpp/grpcpp.h",
+    "grpcpp/impl/codegen/server_callback_handlers.h",
+    "grpcpp/impl/service_type.h",
+    "grpcpp/support/async_stream.h",
+    "grpcpp/support/async_unary_call.h",
     "grpcpp/support/client_callback.h",
+    "grpcpp/support/method_handler.h",
     "grpcpp/support/server_callback.h",
+    "grpcpp/support/sync_stream.h",
     "iostream",
     "limits",
     "map",
@@ -87,12 +104,14 @@ def _precompiled_headers_impl(ctx):
         feature_configuration = features,
         cc_toolchain = toolchain,
         source_file = _MAIN,
-        output_file = output.path,
+        # Clang records where the header was made, so all clones and sandboxes say it in the same words (the disk cache
+        # compares bytes).
+        output_file = _WORKING_DIRECTORY + "/" + output.path,
         user_compile_flags = ctx.fragments.cpp.copts + ctx.fragments.cpp.cxxopts + [
             "-xc++-header",
             # Templates that the headers use are instantiated here rather than in each file.
             "-fpch-instantiate-templates",
-            # The same bytes for the same headers.
+            "-working-directory=" + _WORKING_DIRECTORY,
             "-Xclang",
             "-fno-pch-timestamp",
         ] + [word for header in ctx.attr.headers for word in ["-include", header]],
