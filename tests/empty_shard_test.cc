@@ -218,7 +218,7 @@ INSTANTIATE_TEST_SUITE_P(All, EmptyShardJobTest,
 
 TEST_F(EmptyShardCheckpointTest, GoesOnFromACheckpoint) {
   WriteSmallJob(
-      {{"epochs: 3", "epochs: 300"}, {"policy {", "durability { mode: CHECKPOINT checkpoint_seconds: 1 }\npolicy {"}});
+      {{"epochs: 3", "epochs: 200"}, {"policy {", "durability { mode: CHECKPOINT checkpoint_seconds: 1 }\npolicy {"}});
   Train({"--servers", "8", "--workers", "2"}, "whole");
   Train({"--servers", "8", "--workers", "2", "--resume", Path("whole/checkpoints")});
   EXPECT_EQ(Read("run/model.safetensors"), Read("whole/model.safetensors"));

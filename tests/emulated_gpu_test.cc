@@ -253,7 +253,7 @@ class LostGpuMomentTest : public LostGpuTest, public ::testing::WithParamInterfa
 
 // The worker reports why it leaves, so no worker waits for a timeout; the other one trains on its unfinished data.
 TEST_P(LostGpuMomentTest, LeavesTheJobAndTheOtherWorkerGoesOn) {
-  WriteJob({{"epochs: 3", "epochs: 100"}});
+  WriteJob({{"epochs: 3", "epochs: 50"}});
   ChildProcess server = StartServer({"--workers", "2"});
   ChildProcess other = Worker("0", "cpu", "");
   ChildProcess victim = Worker("1", "cuda", absl::StrCat("lost_after=", GetParam()));
@@ -264,7 +264,7 @@ TEST_P(LostGpuMomentTest, LeavesTheJobAndTheOtherWorkerGoesOn) {
   ASSERT_TRUE(server.AwaitOutput("the others continue")) << server.output();
   EXPECT_EQ(other.Wait().ToString(), "ended with status 0") << other.output();
   const Json summary = Json::parse(Read("run/summary.json"), nullptr, /*allow_exceptions=*/false);
-  EXPECT_EQ(summary["epochs"], 100);
+  EXPECT_EQ(summary["epochs"], 50);
   EXPECT_EQ(summary["workers_lost"], 1);
   EXPECT_GT(summary["test_accuracy"].get<double>(), 0.9);
   server.Signal(SIGTERM);

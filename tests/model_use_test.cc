@@ -108,7 +108,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& mode) { return mode.param.name; });
 
 TEST_F(ModelUseTest, AWorkerThatIsStartedAgainKeepsWhatWasTrained) {
-  PrepareSecond("freeze: \"dense1\"", {{"epochs: 3", "epochs: 300"}});
+  PrepareSecond("freeze: \"dense1\"", {{"epochs: 3", "epochs: 150"}});
   ChildProcess launch = Launch({"--workers", "2", "--verbose", "--json"}, "second");
   ASSERT_TRUE(launch.AwaitOutput(kUnderWay)) << launch.output();
   for (const Grandchild& child : Grandchild::Of(launch.pid())) {
@@ -122,7 +122,7 @@ TEST_F(ModelUseTest, AWorkerThatIsStartedAgainKeepsWhatWasTrained) {
 }
 
 TEST_F(ModelUseTest, AResumedRunGoesOnFromItsCheckpointAndNotFromInitFrom) {
-  PrepareSecond("", {{"epochs: 3", "epochs: 600"},
+  PrepareSecond("", {{"epochs: 3", "epochs: 300"},
                      {"policy {", "durability { mode: CHECKPOINT checkpoint_seconds: 1 }\npolicy {"}});
   Train({"--workers", "2"}, "second");
   Train({"--workers", "2", "--resume", FindManifest(Path("second")).value()}, "resumed");

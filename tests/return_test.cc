@@ -48,7 +48,7 @@ struct Loss {
 class WorkerReturnTest : public ReturnTest, public ::testing::WithParamInterface<Loss> {};
 
 TEST_P(WorkerReturnTest, AKilledWorkerIsStartedAgainAndTheRunEndsAsWell) {
-  WriteJob({{"epochs: 3", "epochs: 300"}});
+  WriteJob({{"epochs: 3", "epochs: 150"}});
   std::vector<std::string> flags = {"--servers", "2",      "--workers", "2",
                                     "--verbose", "--json", "--mode",    GetParam().mode};
   if (GetParam().mode == "bounded") flags.insert(flags.end(), {"--steps_ahead", "2"});
@@ -60,10 +60,10 @@ TEST_P(WorkerReturnTest, AKilledWorkerIsStartedAgainAndTheRunEndsAsWell) {
   const Summary summary = Printed();
   EXPECT_EQ(summary.restarts, 1);
   EXPECT_EQ(summary.workers_lost, 1);
-  EXPECT_EQ(summary.epochs, 300);
+  EXPECT_EQ(summary.epochs, 150);
   // Examples in flight when the worker died were not reported, or were trained again.
-  EXPECT_LE(summary.examples, 300 * 157 + summary.examples_repeated);
-  EXPECT_GE(summary.examples, 300 * 157 - 2 * 157);
+  EXPECT_LE(summary.examples, 150 * 157 + summary.examples_repeated);
+  EXPECT_GE(summary.examples, 150 * 157 - 2 * 157);
   EXPECT_GE(summary.test_accuracy.value_or(0), 0.9);
   EXPECT_EQ(Read("run/summary.json"), Read("out"));
 }
@@ -157,9 +157,9 @@ INSTANTIATE_TEST_SUITE_P(Servers, LostMachineTest,
                          [](const auto& loss) { return absl::StrCat(loss.param.mode, "Server", loss.param.rank); });
 
 TEST_F(ReturnTest, ChaosKillsServersAndWorkersAndNothingAcknowledgedIsMissing) {
-  WriteJob({{"epochs: 3", "epochs: 400"}});
+  WriteJob({{"epochs: 3", "epochs: 300"}});
   ChildProcess launch = Launch({"--servers", "3", "--workers", "2", "--json", "--max-restarts", "0", "--durability",
-                                "wal", "--chaos", "kill-server=3s,kill-worker=4s"});
+                                "wal", "--chaos", "kill-server=2s,kill-worker=3s"});
   const Summary summary = Finish(launch);
   EXPECT_GE(summary.restarts, 1);
   EXPECT_EQ(summary.pushes_lost, 0);
@@ -168,7 +168,7 @@ TEST_F(ReturnTest, ChaosKillsServersAndWorkersAndNothingAcknowledgedIsMissing) {
 }
 
 TEST_F(ReturnTest, WithoutRestartsTheOthersGoOnToTheEnd) {
-  WriteJob({{"epochs: 3", "epochs: 300"}});
+  WriteJob({{"epochs: 3", "epochs: 150"}});
   ChildProcess launch = Launch({"--workers", "3", "--verbose", "--json", "--max-restarts", "0"});
   KillWorker(launch, "2");
   EXPECT_EQ(launch.Wait().ToString(), "ended with status 0") << launch.output();
@@ -180,12 +180,12 @@ TEST_F(ReturnTest, WithoutRestartsTheOthersGoOnToTheEnd) {
 }
 
 TEST_F(ReturnTest, ChaosKillsWorkersAndTheRunEndsAsWell) {
-  WriteJob({{"epochs: 3", "epochs: 800"}});
+  WriteJob({{"epochs: 3", "epochs: 400"}});
   ChildProcess launch =
-      Launch({"--workers", "2", "--mode", "async", "--json", "--max-restarts", "0", "--chaos", "kill-worker=1500ms"});
+      Launch({"--workers", "2", "--mode", "async", "--json", "--max-restarts", "0", "--chaos", "kill-worker=1s"});
   const Summary summary = Finish(launch);
   EXPECT_GE(summary.restarts, 1) << "kills by --chaos do not count toward --max-restarts";
-  EXPECT_EQ(summary.epochs, 800);
+  EXPECT_EQ(summary.epochs, 400);
   EXPECT_GE(summary.test_accuracy.value_or(0), 0.9);
 }
 

@@ -234,7 +234,7 @@ TEST_F(SeveralHostsTest, CtrlCSavesAndLeavesNothingBehind) {
 }
 
 TEST_F(SeveralHostsTest, RestartAWorkerThatWasKilled) {
-  WriteJob({{"epochs: 3", "epochs: 300"}});
+  WriteJob({{"epochs: 3", "epochs: 150"}});
   ChildProcess launch = LaunchOn("localhost,10.78.0.3", {"--verbose", "--json"});
   ASSERT_TRUE(launch.AwaitOutput(kUnderWay)) << launch.output();
   const std::vector<pid_t> workers = ProcessesOn(kTwo, "ballast_worker");
@@ -246,7 +246,7 @@ TEST_F(SeveralHostsTest, RestartAWorkerThatWasKilled) {
 }
 
 TEST_F(SeveralHostsTest, ABrokenConnectionEndsTheProcessesOnItsHostAndTheyStartAgain) {
-  WriteJob({{"epochs: 3", "epochs: 300"}});
+  WriteJob({{"epochs: 3", "epochs: 150"}});
   // Worker 0, whose results come from its host, is one of them.
   ChildProcess launch =
       LaunchOn("10.78.0.3:2,localhost", {"--servers", "1", "--verbose", "--json", "--durability", "wal"});
@@ -264,7 +264,7 @@ TEST_F(SeveralHostsTest, ABrokenConnectionEndsTheProcessesOnItsHostAndTheyStartA
   EXPECT_THAT(launch.output(), HasSubstr("was lost with the connection to its host; restarting it"));
   const std::string metrics = Read("run/metrics.jsonl");
   EXPECT_THAT(metrics, HasSubstr("{\"kind\":\"test\",\"epoch\":1,")) << "of the first connection";
-  EXPECT_THAT(metrics, HasSubstr("{\"kind\":\"test\",\"epoch\":300,")) << "of the second one";
+  EXPECT_THAT(metrics, HasSubstr("{\"kind\":\"test\",\"epoch\":150,")) << "of the second one";
 }
 
 TEST_F(SeveralHostsTest, AKilledAgentLeavesNothingBehind) {
@@ -280,7 +280,7 @@ TEST_F(SeveralHostsTest, AKilledAgentLeavesNothingBehind) {
 }
 
 TEST_F(SeveralHostsTest, AServerReturnsWithItsLogFromItsOwnHost) {
-  WriteJob({{"epochs: 3", "epochs: 300"}});
+  WriteJob({{"epochs: 3", "epochs: 150"}});
   // The host has a run directory of its own.
   std::filesystem::create_directories(Path("runs"));
   On(kTwo, absl::StrCat("mount -t tmpfs tmpfs ", Path("runs")));

@@ -72,9 +72,9 @@ class TableStepFixture : public testing::Test {
   absl::Status TimeOut(uint64_t step) {
     std::promise<absl::Status> end;
     std::future<absl::Status> ended = end.get_future();
-    shard_.AwaitRows("job", {step, std::nullopt}, {kTable}, 0, absl::Seconds(10), /*by_reader=*/false,
+    shard_.AwaitRows("job", {step, std::nullopt}, {kTable}, 0, absl::Seconds(1), /*by_reader=*/false,
                      [&](absl::Status status) { end.set_value(std::move(status)); });
-    clock_.Advance(absl::Seconds(11));
+    clock_.Advance(absl::Seconds(2));
     return ended.get();
   }
 
