@@ -63,9 +63,10 @@ CASES = [
      [mode + "_efficiency_2_workers" for mode in MODES], ["mode", "workers", "steps_per_second", "efficiency"]),
     (["straggler", "--compute-ms", "5", "--seconds", "0.6"],
      ["async_kept", "bounded_kept", "quorum_kept"], ["mode", "kept", "max_staleness", "mean_staleness"]),
-    (["step", "--model", "small", "--modes", "sync", "--rounds", "1", "--seconds", "0.3", "--peer", "torch"],
+    (["step", "--model", "small", "--modes", "sync", "--rounds", "1", "--seconds", "0.3", "--peer", "torch",
+      "--observed"],
      ["sync_to_ddp_small", "sync_to_rpc_tcp_small", "sync_to_rpc_small", "sync_tcp_to_ddp_small",
-      "sync_tcp_to_rpc_tcp_small"],
+      "sync_tcp_to_rpc_tcp_small", "observed_small"],
      ["model", "who", "codec", "samples_per_second"]),
 ]
 

@@ -9,6 +9,7 @@
 #include "client/shard_channel.h"
 #include "client/testing/fake_parameter_service.h"
 #include "client/testing/fake_server.h"
+#include "client/testing/send_slice.h"
 #include "common/rpc/testing/host_name.h"
 #include "gtest/gtest.h"
 
@@ -40,19 +41,7 @@ TEST(ShardChannelRenewalTest, AServerThatReturnsElsewhereAfterALongAbsenceIsFoun
   ShardChannel channel(0, name.Target(std::stoi(parts[1])), options);
   const float gradient = 1;
   float value = 0;
-  const auto push = [&] {
-    Promise<ShardReply> promise;
-    Future<ShardReply> future = promise.GetFuture();
-    std::vector<ShardMessage> messages(1);
-    messages[0].kind = ShardMessage::Kind::kPush;
-    messages[0].operation = 1;
-    messages[0].slices = {{0, 0, 1, 0, {&gradient, 1}, absl::MakeSpan(&value, 1)}};
-    messages[0].done = [promise = std::move(promise)](const ShardMessage&, ShardReply reply) mutable {
-      promise.Set(std::move(reply));
-    };
-    channel.Send(std::move(messages));
-    return future;
-  };
+  const auto push = [&] { return SendSlice(channel, ShardMessage::Kind::kPush, {&gradient, 1}, &value); };
   ASSERT_TRUE(push().Get()->status.ok());
 
   server.reset();

@@ -12,6 +12,7 @@
 
 #include "client/testing/fake_parameter_service.h"
 #include "client/testing/fake_server.h"
+#include "client/testing/send_slice.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -102,19 +103,7 @@ class ShardChannelTest : public testing::Test {
 
   // Sends a message with one slice; returns the future of its reply.
   Future<ShardReply> Send(Kind kind, absl::Span<const float> gradient) {
-    Promise<ShardReply> promise;
-    Future<ShardReply> future = promise.GetFuture();
-    ShardMessage message;
-    message.kind = kind;
-    message.operation = 1;
-    message.slices = {{0, 0, 1, 0, gradient, absl::MakeSpan(&value_, 1)}};
-    message.done = [promise = std::move(promise)](const ShardMessage&, ShardReply reply) mutable {
-      promise.Set(std::move(reply));
-    };
-    std::vector<ShardMessage> messages;
-    messages.push_back(std::move(message));
-    channel().Send(std::move(messages));
-    return future;
+    return SendSlice(channel(), kind, gradient, &value_);
   }
   Future<ShardReply> Send(Kind kind) { return Send(kind, {&gradient_, 1}); }
   std::vector<Future<ShardReply>> Send(int count, Kind kind) {

@@ -256,9 +256,10 @@ int Run() {
   absl::StatusOr<Worker::Options> options = ReadOptions();
   if (!options.ok()) return Fail(options.status(), 2);
   WorkerMetrics metrics;
-  options->metrics = &metrics;
   const absl::StatusOr<std::unique_ptr<StatusServer>> pages = ServePages(&metrics);
   if (!pages.ok()) return Fail(pages.status(), 2);
+  // What nobody can read is not measured.
+  if (*pages != nullptr) options->metrics = &metrics;
   absl::StatusOr<std::unique_ptr<Worker>> worker = Worker::Create(*std::move(options));
   if (!worker.ok()) return Fail(worker.status(), 2);
   interruption.Watch(worker->get());
