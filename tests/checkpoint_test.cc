@@ -10,7 +10,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr int kEpochs = 300;
+constexpr int kEpochs = 200;
 constexpr int kExamples = kEpochs * 157;
 
 // Returns the newest manifest; empty if there is none.
@@ -119,9 +119,9 @@ TEST_F(CheckpointTest, AScheduleOverTheJobFollowsOtherWorkersEpochsAndBatches) {
   // The flags of the resumed run, and its epochs.
   const std::tuple<const char*, std::vector<std::string>, int> cases[] = {
       {"workers", {"--workers", "3"}, kEpochs},
-      {"epochs", {"--workers", "2", "--set", "training.epochs=350"}, 350},
+      {"epochs", {"--workers", "2", "--set", "training.epochs=250"}, 250},
       {"batch", {"--workers", "2", "--set", "training.batch_size=16"}, kEpochs},
-      {"all", {"--workers", "1", "--set", "training.epochs=350", "--set", "training.batch_size=5"}, 350},
+      {"all", {"--workers", "1", "--set", "training.epochs=250", "--set", "training.batch_size=5"}, 250},
   };
   for (auto [run, flags, epochs] : cases) {
     flags.insert(flags.end(), {"--resume", Path("first")});
