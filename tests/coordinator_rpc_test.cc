@@ -35,7 +35,7 @@ class CoordinatorMemberTest : public testing::Test {
     events.on_capture = [](uint64_t, uint32_t) {};
     events.checkpoint_part = [] { return v1::CheckpointPart(); };
     events.on_part = [](const v1::Member&) {};
-    events.return_time = [] { return absl::ZeroDuration(); };
+    events.return_time = [this] { return return_time_; };
     events.caused_waits = [] { return std::vector<v1::CausedWait>(); };
     events.on_state = [](v1::JobState) {};
     events.pair_news = [] { return ReplicationReport(); };
@@ -64,6 +64,7 @@ class CoordinatorMemberTest : public testing::Test {
   FakeCoordinatorService service_;
   FakeServer server_{&service_};
   CoordinatorMember::Options options_;
+  absl::Duration return_time_ = absl::ZeroDuration();
   absl::Mutex mutex_;
   std::optional<absl::Status> end_ ABSL_GUARDED_BY(mutex_);
   // Declared last, because its thread uses the other fields.
@@ -110,6 +111,30 @@ TEST_F(CoordinatorMemberTest, WaitsForALostCoordinatorAsLongAsForAllToJoin) {
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_THAT(std::string(status.message()),
               testing::StartsWith("the job has not gathered within 2s, server 0 was lost: coordinator at "));
+}
+
+TEST_F(CoordinatorMemberTest, WaitsForALostCoordinatorAsLongAsTheJobWaitsForAServer) {
+  options_.coordinator_timeout = absl::Seconds(1);
+  service_.SetHeartbeat(grpc::Status::OK, v1::JOB_STATE_RUNNING, "");
+  return_time_ = absl::Minutes(1);
+  Start();
+  ASSERT_TRUE(service_.AwaitHeartbeats(1));
+  const std::string address = server_.address();
+  server_.Stop();
+  absl::SleepFor(absl::Seconds(3));
+  EXPECT_EQ(end(), std::nullopt) << "waits for longer than coordinator_timeout";
+  const FakeServer returned(&service_, nullptr, address);
+  EXPECT_TRUE(service_.AwaitHeartbeats(2));
+  EXPECT_EQ(end(), std::nullopt);
+}
+
+TEST_F(CoordinatorMemberTest, GivesALostCoordinatorUpInItsTimeIfTheJobWaitsForNoServer) {
+  options_.coordinator_timeout = absl::Seconds(1);
+  service_.SetHeartbeat(grpc::Status::OK, v1::JOB_STATE_RUNNING, "");
+  Start();
+  ASSERT_TRUE(service_.AwaitHeartbeats(1));
+  server_.Stop();
+  EXPECT_THAT(std::string(AwaitEnd().message()), testing::HasSubstr("coordinator at "));
 }
 
 TEST_F(CoordinatorMemberTest, EndsAtOnceThoughItsCoordinatorDoesNotAnswer) {
