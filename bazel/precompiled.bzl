@@ -6,7 +6,7 @@ Optimized compilations by Clang use them; others include the headers as ever.
 load("@bazel_tools//tools/build_defs/cc:action_names.bzl", "ACTION_NAMES")
 load("@bazel_tools//tools/cpp:toolchain_utils.bzl", "find_cpp_toolchain")
 
-# A header of the machine, because a file of this tree would have another path in the sandbox of each action.
+# Clang wants a main file; all headers, this one too, are given as options.
 _MAIN = "/usr/include/grpcpp/grpcpp.h"
 
 _WORKING_DIRECTORY = "/proc/self/cwd"
