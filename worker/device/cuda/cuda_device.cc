@@ -23,10 +23,10 @@
 #include "worker/device/cuda/kernels/cast.h"
 #include "worker/device/cuda/kernels/dot_interaction.h"
 #include "worker/device/cuda/kernels/dropout.h"
+#include "worker/device/cuda/kernels/images/pooling.h"
 #include "worker/device/cuda/kernels/layer_norm.h"
 #include "worker/device/cuda/kernels/loss.h"
 #include "worker/device/cuda/kernels/pool_rows.h"
-#include "worker/device/cuda/kernels/pooling.h"
 #include "worker/device/cuda/kernels/rows.h"
 #include "worker/device/cuda/kernels/scale_and_check.h"
 #include "worker/device/cuda/kernels/sum_rows.h"
@@ -569,7 +569,8 @@ absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice(const CudaOptions& option
   HalfCopies* const halves = &(*queue)->halves();
   absl::StatusOr<std::unique_ptr<Gemm>> gemm = MakeGemm(options, gpu->name, memory, halves);
   if (!gemm.ok()) return OpeningFailed(*gpu, gemm.status());
-  auto convolution = MakeBestConvolution({gemm->get(), memory, halves, options, gpu->name});
+  auto convolution =
+      MakeNarrowConvolution(memory, MakeBestConvolution({gemm->get(), memory, halves, options, gpu->name}));
   return std::make_unique<CudaDevice>(*std::move(queue), *std::move(gemm), std::move(convolution));
 }
 

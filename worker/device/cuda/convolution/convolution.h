@@ -57,6 +57,10 @@ struct ConvolutionParts {
 // `gemm` and `memory` outlive it.
 std::unique_ptr<CudaConvolution> MakeIm2colConvolution(Gemm* gemm, MemoryPool* memory);
 
+// Computes convolutions of images with few channels with kernels of our own (IsNarrow), and leaves the others to
+// `otherwise`. `memory` outlives it.
+std::unique_ptr<CudaConvolution> MakeNarrowConvolution(MemoryPool* memory, std::unique_ptr<CudaConvolution> otherwise);
+
 // Uses cuDNN if the build and this machine have it, otherwise matrix products, with a warning.
 std::unique_ptr<CudaConvolution> MakeBestConvolution(const ConvolutionParts& parts);
 

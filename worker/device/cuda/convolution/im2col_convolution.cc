@@ -3,7 +3,7 @@
 #include <iostream>
 
 #include "worker/device/cuda/convolution/convolution.h"
-#include "worker/device/cuda/kernels/im2col.h"
+#include "worker/device/cuda/kernels/images/im2col.h"
 #include "worker/device/cuda/kernels/vector.h"
 #include "worker/device/cuda/memory/memory_pool.h"
 #include "worker/device/cuda/memory/workspace.h"

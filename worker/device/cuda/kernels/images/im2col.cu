@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker/device/cuda/kernels/im2col.h"
-#include "worker/device/cuda/kernels/image_geometry.h"
+#include "worker/device/cuda/kernels/images/im2col.h"
+#include "worker/device/cuda/kernels/images/image_geometry.h"
 #include "worker/device/cuda/kernels/launch.h"
 
 namespace ballast {

@@ -8,8 +8,8 @@
 #include "worker/device/cuda/kernels/launch.h"
 #include "worker/device/image_shape.h"
 
-// Shared code of the kernels over images. Each block handles one row of one image and its threads stride over the
-// row's elements, so that indices are divided in 32 bits, which is many times faster than in 64.
+// Shared code of the kernels over images. Blocks handle rows of images, so that indices within them are divided in 32
+// bits, which is many times faster than in 64.
 namespace ballast {
 
 // Shapes of a window operation, in the integers that kernels use.
