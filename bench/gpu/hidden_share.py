@@ -103,11 +103,13 @@ def communication(trace, first, last, row):
     steps = sorted({span["step"] for span in rows.get(row, []) if first <= span["step"] <= last})
     if len(steps) < 3:
         raise ValueError(f"trace: got {len(steps)} of the steps {first} to {last} in row {row}, want at least 3")
-    # Leaves out the last step, whose transfers end in a step that may be outside the range.
-    moved = union(transfers(rows, steps[0], steps[-2], row))
+    computed = union(spans_of(rows, row, steps[0], steps[-1]))
+    # From the first computation of the first step to that of the last one: transfers outside belong to computations
+    # that the trace may not have.
+    begin, end = (min(span[0] for span in spans_of(rows, row, step, step)) for step in (steps[0], steps[-1]))
+    moved = common(transfers(rows, steps[0], steps[-1], row), [(begin, end)])
     if not moved:
         raise ValueError(f"trace: got no transfers in the steps {first} to {last}")
-    computed = union(spans_of(rows, row, steps[0], steps[-1]))
     per_step = 1e-3 / (len(steps) - 1)
     computed_within = length(spans_of(rows, row, steps[0], steps[-2]))
     hidden = length(common(moved, computed))

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The parts of the benchmark. Each takes a Bench (speed.py), adds what it found, and raises Failed if it cannot go on."""
 
+import concurrent.futures
 import contextlib
 import json
 import pathlib
@@ -16,6 +17,7 @@ from processes import Contestant, Deadline, Failed, Process, TimedOut, take_turn
 
 HERE = pathlib.Path(__file__).absolute().parent
 ROUNDS = 5
+JOBS_AT_ONCE = 4
 # In units of the transfers' time; a job that computes less shows nothing about hiding.
 COMPUTE_OVER_TRANSFERS = wanted.WANTED["compute_over_transfers"]
 # Our kernels are in this C++ namespace, as it appears in their names. The libraries' kernels are not ours to check.
@@ -76,6 +78,11 @@ def torch_over_ours(found, name, best=min):
     return best(theirs) / found["ballast"][name] if theirs else None
 
 
+def after_first_epoch(batch, examples=jobs.TRAINING_IMAGES):
+    """Returns a step after the first epoch, in whose last batch a worker meets shapes whose algorithms it must choose."""
+    return -(-examples // batch) + 4
+
+
 def mlp(bench):
     width = 32 if bench.stand_in else 4096
     memory = []
@@ -104,7 +111,8 @@ def cnn(bench):
     require_cudnn(bench, found["ballast"]["device"])
     bench.ratio("cnn_bf16_over_torch", torch_over_ours(found, "step_ms"))
     # Training with servers: printed, not judged.
-    batch, epochs, first, last = (8, 1, 2, 7) if bench.stand_in else (1024, 3, 20, 150)
+    batch, epochs = (8, 1) if bench.stand_in else (1024, 4)
+    first, last = (2, 7) if bench.stand_in else (after_first_epoch(batch), 200)
     text = jobs.without_test_data(bench.example("fashion_mnist_cnn", batch=batch, epochs=epochs))
     _, trace = bench.launch(text, 1, 1, "bf16", f"{first}-{last}")
     bench.add({"what": "cnn_training", "with": "ballast", "servers": 1, "workers": 1, "batch": batch,
@@ -114,9 +122,10 @@ def cnn(bench):
 def hidden(bench):
     require_cudnn(bench)
     layers, channels, batch = (2, 2, 4) if bench.stand_in else (16, 64, 1024)
-    first, last = (4, 10) if bench.stand_in else (12, 52)
     examples = jobs.STAND_IN_IMAGES if bench.stand_in else jobs.TRAINING_IMAGES
     while True:
+        first = after_first_epoch(batch, examples)
+        last = first + (6 if bench.stand_in else 40)
         epochs = -(-(last + 4) * batch // examples)
         text = jobs.convolutions(bench.data, layers, channels, batch, epochs)
         _, trace = bench.launch(text, 2, 1, "bf16", f"{first}-{last}")
@@ -147,7 +156,7 @@ def hidden(bench):
 def sharing(bench):
     require_cudnn(bench)
     batch, epochs = (8, 4) if bench.stand_in else (1024, 8)
-    first, last = (3, 12) if bench.stand_in else (20, 200)
+    first, last = (3, 12) if bench.stand_in else (after_first_epoch(batch), 400)
     text = jobs.without_test_data(bench.example("fashion_mnist_cnn", batch=batch, epochs=epochs))
     rates = {}
     for workers in (1, 2):
@@ -208,14 +217,20 @@ def checks(bench):
 
 
 def accuracy(bench):
-    # The usual precision first, in case the time does not suffice.
-    for precision in ("bf16", "tf32", "fp16", "fp32"):
-        for name in wanted.ACCURACY:
-            batch = {"epochs": 1, "batch": 8} if bench.stand_in else {}
-            summary, _ = bench.launch(bench.example(name, **batch), 1, 1, precision)
-            bench.add({"what": "accuracy", "precision": precision, **{key: summary[key] for key in (
-                "job", "epochs", "test_accuracy", "seconds", "skipped_steps")}})
-            bench.ratio(f"{name}_{precision}_accuracy", summary["test_accuracy"])
+    def train(precision, name):
+        summary, _ = bench.launch(bench.example(name, **changes), 1, 1, precision)
+        return {"what": "accuracy", "precision": precision, **{key: summary[key] for key in (
+            "job", "epochs", "test_accuracy", "seconds", "skipped_steps")}}
+
+    changes = {"epochs": 1, "batch": 8} if bench.stand_in else {}
+    # Several at once: they are small for a GPU. The usual precision first, in case the time does not suffice.
+    with concurrent.futures.ThreadPoolExecutor(1 if bench.stand_in else JOBS_AT_ONCE) as pool:
+        runs = [pool.submit(train, precision, name) for precision in ("bf16", "tf32", "fp16", "fp32")
+                for name in wanted.ACCURACY]
+        for run in concurrent.futures.as_completed(runs):
+            found = run.result()
+            bench.add(found)
+            bench.ratio(f"{found['job']}_{found['precision']}_accuracy", found["test_accuracy"])
 
 
 # In the order in which they run, with their limits in seconds: what only a GPU can show comes first.

@@ -48,8 +48,8 @@ class Bench:
         self._ratios = {}
         self.object = {
             "gpu": None if self.stand_in else machine.gpu(), "stand_in": self.stand_in,
-            "time": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"), "torch": self.torch,
-            "cuda": self.doctor,
+            "time": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+            "torch": self.torch and {name: self.torch[name] for name in ("version", "cuda")}, "cuda": self.doctor,
             "parts": {name: {"result": "not started", "found": []} for name in options.only}}
         self._found = None
 

@@ -53,7 +53,7 @@ class CommunicationTest(unittest.TestCase):
             # 200 during the computation, 100 after it; the pull overlaps the push by 50.
             ("push", "a", 1, 800, 1050), ("pull", "a", 1, 1000, 1100),
             ("compute", "forward a", 2, 1100, 1500), ("compute", "backward a", 2, 1500, 2100),
-            # Two concurrent pushes count once; the second reaches into the next step's computation.
+            # Two concurrent pushes count once, and only until the next step's computation, which is the last.
             ("push", "b", 2, 2000, 2200), ("push 2", "c", 2, 2000, 2400),
             ("compute", "forward a", 3, 2300, 2700), ("compute", "backward a", 3, 2700, 3300),
             # The last step does not count, because its end is not visible.
@@ -61,11 +61,16 @@ class CommunicationTest(unittest.TestCase):
         got = hidden_share.communication(trace, 1, 3, "compute")
         self.assertEqual(got["steps"], 2)
         self.assertAlmostEqual(got["compute_ms"], 1.0)
-        # (300 + 400) / 2
-        self.assertAlmostEqual(got["transfer_ms"], 0.35)
-        # 200 in step 1; 100 during step 2 and 100 during step 3.
-        self.assertAlmostEqual(got["hidden_ms"], 0.2)
-        self.assertAlmostEqual(got["hidden_share"], 400 / 700)
+        self.assertAlmostEqual(got["transfer_ms"], 0.3)
+        # 200 in step 1, 100 in step 2.
+        self.assertAlmostEqual(got["hidden_ms"], 0.15)
+        self.assertAlmostEqual(got["hidden_share"], 300 / 600)
+
+    def test_what_precedes_the_first_computation_does_not_count(self):
+        spans = [("compute", "forward a", step, 100 * step, 100 * step + 50) for step in (1, 2, 3)]
+        # Step 0, which hid the first upload, is not in the trace.
+        uploads = [("copies", "upload batch", step, 100 * step - 90, 100 * step - 80) for step in (1, 2, 3)]
+        self.assertEqual(hidden_share.communication(trace_of(*spans, *uploads), 1, 3, "compute")["hidden_share"], 1)
 
     def test_copies_are_transfers(self):
         spans = [("compute", "forward a", step, 100 * step, 100 * step + 50) for step in (1, 2, 3)]
