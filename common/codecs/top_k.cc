@@ -7,6 +7,7 @@
 #include <functional>
 #include <vector>
 
+#include "absl/base/optimization.h"
 #include "absl/strings/str_cat.h"
 #include "common/codecs/codec.h"
 #include "common/codecs/payload_reader.h"
@@ -102,7 +103,7 @@ class TopK : public Codec {
     char* value_out = out + k * sizeof(uint32_t);
     for (uint32_t i = 0; i < values.size(); ++i) {
       const uint32_t magnitude = Magnitude(values[i]);
-      if (magnitude < threshold.magnitude) continue;
+      if (ABSL_PREDICT_TRUE(magnitude < threshold.magnitude)) continue;
       if (magnitude == threshold.magnitude && threshold.equal-- == 0) {
         threshold.equal = 0;
         continue;

@@ -48,11 +48,8 @@ absl::StatusOr<std::string> OwnAddressTowards(const std::string& host) {
     const bool known = connect(handle, at->ai_addr, at->ai_addrlen) == 0 &&
                        getsockname(handle, reinterpret_cast<sockaddr*>(&own), &size) == 0;
     close(handle);
-    char name[NI_MAXHOST];
-    if (known &&
-        getnameinfo(reinterpret_cast<sockaddr*>(&own), size, name, sizeof(name), nullptr, 0, NI_NUMERICHOST) == 0) {
-      return std::string(name);
-    }
+    std::string name = known ? NumericText(reinterpret_cast<const sockaddr*>(&own)) : "";
+    if (!name.empty()) return name;
   }
   return absl::UnavailableError(absl::StrCat("host ", host, ": no network leads to it: ", std::strerror(errno)));
 }
