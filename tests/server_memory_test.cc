@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory of an overloaded server stays within the limit in docs/design/reliability.md: what it had before, its state
-// and its bytes in flight, and 64 MiB.
+// The memory of an overloaded server stays within the limit in docs/design/reliability.md: what it had before, its
+// state and its bytes in flight, and 64 MiB.
 #include <signal.h>
 
 #include <cstdlib>
