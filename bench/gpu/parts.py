@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The parts of the benchmark. Each takes a Bench (speed.py), adds what it found, and raises Failed if it cannot go on."""
 
-import concurrent.futures
 import contextlib
 import json
 import pathlib
@@ -217,20 +216,19 @@ def checks(bench):
 
 
 def accuracy(bench):
-    def train(precision, name):
-        summary, _ = bench.launch(bench.example(name, **changes), 1, 1, precision)
-        return {"what": "accuracy", "precision": precision, **{key: summary[key] for key in (
-            "job", "epochs", "test_accuracy", "seconds", "skipped_steps")}}
-
     changes = {"epochs": 1, "batch": 8} if bench.stand_in else {}
     # Several at once: they are small for a GPU. The usual precision first, in case the time does not suffice.
-    with concurrent.futures.ThreadPoolExecutor(1 if bench.stand_in else JOBS_AT_ONCE) as pool:
-        runs = [pool.submit(train, precision, name) for precision in ("bf16", "tf32", "fp16", "fp32")
-                for name in wanted.ACCURACY]
-        for run in concurrent.futures.as_completed(runs):
-            found = run.result()
-            bench.add(found)
-            bench.ratio(f"{found['job']}_{found['precision']}_accuracy", found["test_accuracy"])
+    runs = [(precision, name) for precision in ("bf16", "tf32", "fp16", "fp32") for name in wanted.ACCURACY]
+    at_once = 1 if bench.stand_in else JOBS_AT_ONCE
+    for first in range(0, len(runs), at_once):
+        with contextlib.ExitStack() as stack:
+            started = [(precision, stack.enter_context(launched(bench, bench.example(name, **changes), 1, 1, precision)))
+                       for precision, name in runs[first:first + at_once]]
+            for precision, finish in started:
+                summary, _ = finish()
+                bench.add({"what": "accuracy", "precision": precision, **{key: summary[key] for key in (
+                    "job", "epochs", "test_accuracy", "seconds", "skipped_steps")}})
+                bench.ratio(f"{summary['job']}_{precision}_accuracy", summary["test_accuracy"])
 
 
 # In the order in which they run, with their limits in seconds: what only a GPU can show comes first.
@@ -238,8 +236,10 @@ PARTS = {"mlp": (mlp, 100), "cnn": (cnn, 80), "hidden": (hidden, 80), "sharing":
          "accuracy": (accuracy, 140)}
 
 
-def launch(bench, text, servers, workers, precision, steps=None):
-    """Runs a job; returns its summary and, with steps "A-B", its timeline."""
+@contextlib.contextmanager
+def launched(bench, text, servers, workers, precision, steps=None):
+    """Starts a job. The function that it gives waits for its end, and returns its summary and, with steps "A-B", its
+    timeline."""
     with tempfile.TemporaryDirectory() as folder:
         path, trace = pathlib.Path(folder) / "job.textproto", pathlib.Path(folder) / "trace.json"
         path.write_text(text)
@@ -248,8 +248,16 @@ def launch(bench, text, servers, workers, precision, steps=None):
         if steps:
             command += ["--trace", trace, "--trace-steps", steps]
         with Process(command, bench.environment) as process:
-            status, out = process.output(bench.deadline)
-            if status != 0:
-                failure = process.failure(status)
-                raise Failed(f"with {servers} servers, {workers} workers and {precision}: {failure}")
-        return json.loads(out), json.loads(trace.read_text()) if steps else None
+            def finish():
+                status, out = process.output(bench.deadline)
+                if status != 0:
+                    failure = process.failure(status)
+                    raise Failed(f"with {servers} servers, {workers} workers and {precision}: {failure}")
+                return json.loads(out), json.loads(trace.read_text()) if steps else None
+            yield finish
+
+
+def launch(*arguments):
+    """Runs a job to its end; returns what launched's function does."""
+    with launched(*arguments) as finish:
+        return finish()
