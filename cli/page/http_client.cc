@@ -8,6 +8,8 @@
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <poll.h>
+#include <pthread.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -32,6 +34,31 @@ struct OpensslEnd {
   void operator()(SSL* it) const { SSL_free(it); }
 };
 
+// While it lives, a write of this thread to a connection that its peer has closed fails with EPIPE and does not send
+// SIGPIPE, which would end the process: OpenSSL writes without MSG_NOSIGNAL.
+class BrokenPipesAreErrors {
+ public:
+  BrokenPipesAreErrors() {
+    sigemptyset(&broken_pipe_);
+    sigaddset(&broken_pipe_, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &broken_pipe_, &before_);
+  }
+  ~BrokenPipesAreErrors() {
+    if (sigismember(&before_, SIGPIPE) == 1) return;
+    // Takes the signal back that a write has sent to this thread.
+    constexpr timespec kNow = {};
+    while (sigtimedwait(&broken_pipe_, nullptr, &kNow) < 0 && errno == EINTR) {
+    }
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  BrokenPipesAreErrors(const BrokenPipesAreErrors&) = delete;
+  BrokenPipesAreErrors& operator=(const BrokenPipesAreErrors&) = delete;
+
+ private:
+  sigset_t broken_pipe_;
+  sigset_t before_;
+};
+
 // Milliseconds until then, for poll; at least 0.
 int Left(absl::Time deadline) {
   return static_cast<int>(
@@ -45,6 +72,7 @@ class SocketHttpClient : public HttpClient {
   ~SocketHttpClient() override { Close(); }
 
   absl::StatusOr<HttpResponse> Get(const std::string& path, absl::Duration timeout) override {
+    const BrokenPipesAreErrors errors;
     const absl::Time deadline = absl::Now() + timeout;
     const bool kept = socket_ >= 0;
     absl::StatusOr<HttpResponse> response = Try(path, deadline);

@@ -116,6 +116,19 @@ TEST_F(HttpClientTest, TrustsOnlyTheGivenAuthority) {
   EXPECT_THAT(status.message(), HasSubstr("certificate"));
 }
 
+// OpenSSL writes to the closed connection without asking for an error instead of SIGPIPE, which would end the process.
+TEST_F(HttpClientTest, OutlivesAServerThatEndsUnderTls) {
+  MakeKeys(keys_ + "/own");
+  options_.tls = {.certificate = keys_ + "/own/server.pem", .key = keys_ + "/own/server.key"};
+  for (int round = 0; round < 20; ++round) {
+    Start();
+    const auto client = Open({.authorities = keys_ + "/own/ca.pem"});
+    ASSERT_TRUE(client->Get("/a", absl::Seconds(10)).ok());
+    server_.reset();
+    EXPECT_EQ(client->Get("/a", absl::Seconds(10)).status().code(), absl::StatusCode::kUnavailable);
+  }
+}
+
 TEST_F(HttpClientTest, RefusesWhatIsNoAddressOrNoCertificate) {
   for (const char* address : {"", "host", "host:", "host:0", "host:70000", ":80"}) {
     EXPECT_EQ(HttpClient::Open({.address = address}).status().code(), absl::StatusCode::kInvalidArgument) << address;
