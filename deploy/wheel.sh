@@ -53,9 +53,9 @@ if [[ -z $built ]]; then
   # Archives that go into programs do not go into the library (docs/decisions/0053-a-c-interface-and-ctypes.md).
   bazel build --config=static //cli:ballast //server:ballast_server //worker:ballast_worker
   keep cli/ballast server/ballast_server worker/ballast_worker
-  # What a program exports takes the place of the same in a library that it opens: cuDNN would crash.
+  # C++ that a program exports takes the place of the same in a library that it opens: cuDNN would crash.
   for program in "$built"/{cli/ballast,server/ballast_server,worker/ballast_worker}; do
-    exported=$(readelf --dyn-syms --wide "$program" | awk '$7 ~ /^[0-9]+$/ && $8 !~ /@GLIBC/ {print $8}')
+    exported=$(readelf --dyn-syms --wide "$program" | awk '$7 ~ /^[0-9]+$/ && $8 ~ /^_Z/ {print $8}')
     if [[ -n $exported ]]; then
       echo "error: $program exports" $exported >&2
       exit 1
