@@ -4,8 +4,6 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
-#include <initializer_list>
-#include <type_traits>
 
 #include "worker/device/cuda/kernels/launch.h"
 #include "worker/device/cuda/kernels/pack.h"
@@ -68,15 +66,6 @@ struct Values {
     return terms;
   }
 };
-
-// Calls launch(W) and returns its result; W is a std::integral_constant, the number of columns that a thread loads at
-// once: a pack if each row of the matrices of T at these addresses begins with one, otherwise 1.
-template <typename T, typename LaunchWidth>
-cudaError_t WithWidth(int64_t columns, std::initializer_list<const T*> matrices, LaunchWidth launch) {
-  bool packed = columns % kPackElements<T> == 0;
-  for (const T* matrix : matrices) packed = packed && StartsPack(matrix);
-  return packed ? launch(std::integral_constant<int, kPackElements<T>>()) : launch(std::integral_constant<int, 1>());
-}
 
 // Block (tile, chunk) writes sums[n][chunk][j]. Threads with the same y, the lane, handle a row of the tile.
 template <int N, typename Term>

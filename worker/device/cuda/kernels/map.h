@@ -48,7 +48,7 @@ __global__ void MapKernel(Function f, MapCall<In, Out, N> call) {
       for (int k = 0; k < N; ++k) inputs.x[k] = static_cast<float>(in[k].values[e]);
       out.values[e] = static_cast<Out>(f(inputs));
     }
-    *reinterpret_cast<Pack<Out, kElements>*>(call.y + at) = out;
+    StorePack(out, call.y + at);
   }
   const int64_t packed = call.packs * kElements;
   for (int64_t single = FirstElement(); single < call.n - packed; single += ElementStride()) {

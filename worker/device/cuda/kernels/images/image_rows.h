@@ -4,8 +4,6 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
-#include <initializer_list>
-#include <type_traits>
 
 #include "worker/device/cuda/kernels/images/image_geometry.h"
 #include "worker/device/cuda/kernels/launch.h"
@@ -50,24 +48,10 @@ struct Place {
 };
 
 template <typename T, int W>
-__device__ inline void StorePack(const Pack<T, W>& pack, T* to) {
-  *reinterpret_cast<Pack<T, W>*>(to) = pack;
-}
-
-template <typename T, int W>
 __device__ inline Pack<T, W> Rounded(const float (&values)[W]) {
   Pack<T, W> pack;
   for (int w = 0; w < W; ++w) pack.values[w] = static_cast<T>(values[w]);
   return pack;
-}
-
-// Calls launch(W) and returns its result; W is a std::integral_constant, the number of channels that a thread handles
-// at once: a pack of T if each pixel of the images at these addresses (or null) begins with one, otherwise 1.
-template <typename T, typename LaunchWidth>
-cudaError_t WithChannels(int64_t channels, std::initializer_list<const void*> images, LaunchWidth launch) {
-  bool packed = channels % kPackElements<T> == 0;
-  for (const void* image : images) packed = packed && StartsPack(image);
-  return packed ? launch(std::integral_constant<int, kPackElements<T>>()) : launch(std::integral_constant<int, 1>());
 }
 
 // Launches a kernel over `count` rows of `pixels` x `channels` elements, whose threads handle `width` channels each.

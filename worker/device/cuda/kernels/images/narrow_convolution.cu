@@ -111,7 +111,7 @@ __global__ void __launch_bounds__(kBlockThreads)
       }
       Pack<T, P> pack;
       for (int p = 0; p < P; ++p) pack.values[p] = static_cast<T>(sums[p]);
-      *reinterpret_cast<Pack<T, P>*>(outputs + static_cast<int64_t>(place) * bands.filters) = pack;
+      StorePack(pack, outputs + static_cast<int64_t>(place) * bands.filters);
     }
   }
 }
@@ -120,6 +120,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 template <typename T, int P, int W>
 __global__ void __launch_bounds__(kBlockThreads)
     NarrowFilterGradientsKernel(Geometry g, Bands bands, const T* x, const T* dy, float* sums) {
+  static_assert(P * W * kBlockThreads / 2 <= kSharedFloats);
   __shared__ float shared[kSharedFloats];
   const int pack = static_cast<int>(threadIdx.x) % bands.packs, first = pack * P;
   const int lane = static_cast<int>(threadIdx.x) / bands.packs;
@@ -199,7 +200,7 @@ int64_t SumBlocks(const ConvShape& shape, int64_t examples) {
 
 // Calls launch(P, W) and returns its result; P and W are std::integral_constants: filters a thread, and the most
 // products. `outputs` are the elements with the filters' order.
-template <typename T, typename LaunchSizes>
+template <typename LaunchSizes>
 cudaError_t WithSizes(const ConvShape& shape, const void* outputs, LaunchSizes launch) {
   const bool few = shape.filter_elements() <= kFew, aligned = StartsPack(outputs);
   using Few = std::integral_constant<int, kFew>;
@@ -223,7 +224,7 @@ cudaError_t LaunchNarrowConvolution(cudaStream_t stream, const ConvShape& shape,
   if (examples == 0) return cudaSuccess;
   return WithType(y.type, [&](auto type) {
     using T = decltype(type);
-    return WithSizes<T>(shape, y.data, [&](auto a_thread, auto most) {
+    return WithSizes(shape, y.data, [&](auto a_thread, auto most) {
       const Bands bands = MakeBands(shape, examples, a_thread);
       const int64_t blocks = std::min(bands.count, kOutputBlocks);
       return Launch(stream, dim3(static_cast<unsigned>(blocks)), kBlockThreads,
@@ -244,7 +245,7 @@ cudaError_t LaunchNarrowFilterGradients(cudaStream_t stream, const ConvShape& sh
   int64_t blocks = 0;
   const cudaError_t error = WithType(dy.type, [&](auto type) {
     using T = decltype(type);
-    return WithSizes<T>(shape, dy.data, [&](auto a_thread, auto most) {
+    return WithSizes(shape, dy.data, [&](auto a_thread, auto most) {
       const Bands bands = MakeBands(shape, examples, a_thread);
       blocks = std::min(bands.count, SumBlocks(shape, examples));
       if (blocks == 0) return cudaSuccess;

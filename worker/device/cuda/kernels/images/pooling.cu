@@ -148,7 +148,7 @@ cudaError_t LaunchMaxPool(cudaStream_t stream, const PoolShape& shape, int64_t e
     using T = decltype(type);
     return WithPosition(shape, [&](auto position) {
       using Position = decltype(position);
-      return WithChannels<T>(out.channels, {x.data, positions, y.data}, [&](auto width) {
+      return WithWidth<T>(out.channels, {x.data, positions, y.data}, [&](auto width) {
         return LaunchRows(stream, examples * out.height, out.width, out.channels, width,
                           MaxPoolKernel<T, Position, width>, MakeGeometry(shape.input, shape.window), x.As<T>(),
                           static_cast<Position*>(positions), y.As<T>());
@@ -164,7 +164,7 @@ cudaError_t LaunchMaxPoolBackward(cudaStream_t stream, const PoolShape& shape, i
     using T = decltype(type);
     return WithPosition(shape, [&](auto position) {
       using Position = decltype(position);
-      return WithChannels<T>(in.channels, {positions, dy.data, dx.data}, [&](auto width) {
+      return WithWidth<T>(in.channels, {positions, dy.data, dx.data}, [&](auto width) {
         return LaunchRows(stream, examples * in.height, in.width, in.channels, width,
                           MaxPoolBackwardKernel<T, Position, width>, MakeGeometry(in, shape.window),
                           static_cast<const Position*>(positions), dy.As<T>(), dx.As<T>());
@@ -178,7 +178,7 @@ cudaError_t LaunchAveragePool(cudaStream_t stream, const PoolShape& shape, int64
   const ImageShape out = shape.output();
   return WithType(y.type, [&](auto type) {
     using T = decltype(type);
-    return WithChannels<T>(out.channels, {x.data, y.data}, [&](auto width) {
+    return WithWidth<T>(out.channels, {x.data, y.data}, [&](auto width) {
       return LaunchRows(stream, examples * out.height, out.width, out.channels, width, AveragePoolKernel<T, width>,
                         MakeGeometry(shape.input, shape.window), x.As<T>(), y.As<T>());
     });
@@ -190,7 +190,7 @@ cudaError_t LaunchAveragePoolBackward(cudaStream_t stream, const PoolShape& shap
   const ImageShape& in = shape.input;
   return WithType(dx.type, [&](auto type) {
     using T = decltype(type);
-    return WithChannels<T>(in.channels, {dy.data, dx.data}, [&](auto width) {
+    return WithWidth<T>(in.channels, {dy.data, dx.data}, [&](auto width) {
       return LaunchRows(stream, examples * in.height, in.width, in.channels, width, AveragePoolBackwardKernel<T, width>,
                         MakeGeometry(in, shape.window), dy.As<T>(), dx.As<T>());
     });
