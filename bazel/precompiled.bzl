@@ -59,6 +59,8 @@ SYSTEM_HEADERS = [
     "google/protobuf/map_entry.h",
     "google/protobuf/map_field_inl.h",
     "google/protobuf/message.h",
+    # The part of a map with string keys that does not depend on its values.
+    "google/protobuf/struct.pb.h",
     "google/protobuf/text_format.h",
     "grpcpp/generic/async_generic_service.h",
     "grpcpp/generic/generic_stub.h",
@@ -91,6 +93,9 @@ SYSTEM_HEADERS = [
     "vector",
 ]
 
+# The options of the sources of tests; a precompiled header must have the same.
+TEST_COPTS = ["-O0"]
+
 def _precompiled_headers_impl(ctx):
     toolchain = find_cpp_toolchain(ctx)
     output = ctx.actions.declare_file(ctx.label.name + ".pch")
@@ -107,7 +112,7 @@ def _precompiled_headers_impl(ctx):
         # Clang records where the header was made, so all clones and sandboxes say it in the same words (the disk cache
         # compares bytes).
         output_file = _WORKING_DIRECTORY + "/" + output.path,
-        user_compile_flags = ctx.fragments.cpp.copts + ctx.fragments.cpp.cxxopts + [
+        user_compile_flags = ctx.fragments.cpp.copts + ctx.fragments.cpp.cxxopts + ctx.attr.copts + [
             "-xc++-header",
             # Templates that the headers use are instantiated here rather than in each file.
             "-fpch-instantiate-templates",
@@ -142,6 +147,7 @@ def _precompiled_headers_impl(ctx):
 precompiled_headers = rule(
     implementation = _precompiled_headers_impl,
     attrs = {
+        "copts": attr.string_list(),
         "headers": attr.string_list(mandatory = True),
         "_cc_toolchain": attr.label(default = "@bazel_tools//tools/cpp:current_cc_toolchain"),
     },
