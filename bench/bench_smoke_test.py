@@ -64,7 +64,7 @@ CASES = [
     (["straggler", "--compute-ms", "5", "--seconds", "0.6"],
      ["async_kept", "bounded_kept", "quorum_kept"], ["mode", "kept", "max_staleness", "mean_staleness"]),
     (["step", "--model", "small", "--modes", "sync", "--rounds", "1", "--seconds", "0.3", "--peer", "torch",
-      "--observed"],
+      "--observed", "--instruction_set", "avx2"],
      ["sync_to_ddp_small", "sync_to_rpc_tcp_small", "sync_to_rpc_small", "sync_tcp_to_ddp_small",
       "sync_tcp_to_rpc_tcp_small", "observed_small"],
      ["model", "who", "codec", "samples_per_second"]),
@@ -87,6 +87,7 @@ REFUSED = [
     (["straggler", "--modes", "bsp"], 'error: flag --modes: got "bsp", want any of sync,async,bounded,quorum,local_sgd'),
     (["rows", "--only", "tables"], 'error: flag --only: got "tables", want any of table,server,memory,growth,checkpoint'),
     (["step", "--peer", "tensorflow"], 'error: flag --peer: got "tensorflow", want torch'),
+    (["step", "--instruction_set", "neon"], 'error: flag --instruction_set: got "neon", want avx2 or avx512'),
 ]
 
 failures = 0

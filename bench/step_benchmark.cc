@@ -27,6 +27,7 @@
 #include "cli/page/run_watch.h"
 #include "common/run/metrics.h"
 #include "common/security/key_folder.h"
+#include "common/simd/instruction_set.h"
 #include "common/storage/file.h"
 #include "nlohmann/json.hpp"
 
@@ -47,6 +48,8 @@ constexpr char kUsage[] =
     "--observed adds two lines for sync, in turn: `unobserved` runs without HTTP pages and without flight recorders;\n"
     "`observed` has both, and each second a scraper reads the metrics of all processes, and a live page asks them.\n"
     "With --tls the -tls lines use certificates on both sides and tokens, like `ballast launch`.\n"
+    "With --instruction_set avx2, all processes, PyTorch's too, leave AVX-512 aside: what a processor without it "
+    "does.\n"
     "All processes run without OPENBLAS_CORETYPE, which would keep OpenBLAS from choosing kernels for this CPU.\n\n";
 
 std::vector<FlagSpec> Flags() {
@@ -57,6 +60,7 @@ std::vector<FlagSpec> Flags() {
       {"model", "small|large|both", "Models to train (both)."},
       {"codec", "LIST", "Codecs of gradients and values: fp32,fp16,bf16,int8 (fp32,bf16)."},
       {"modes", "LIST", "Modes, from sync,async (both)."},
+      {"instruction_set", "avx2|avx512", "Vector instructions of all processes (the best that this machine has)."},
       {"rounds", "N", "Runs of each contestant; the median counts; 1 to 100 (3)."},
       {"seconds", "S", "Measured seconds of each run, 0.1 to 600 (8)."},
   };
@@ -299,6 +303,8 @@ struct Options {
   std::vector<std::string> modes;
   int rounds = 0;
   double seconds = 0;
+  // Empty: that of the machine.
+  std::string instruction_set;
 };
 
 // One contestant, ours or a peer.
@@ -449,14 +455,37 @@ void AddRows(const StepTask& task, const std::vector<Entry>& all, BenchReport& r
     add("sync_bf16_to_ddp", bf16, ddp, 2, "sync step in bf16, relative to PyTorch DDP on Gloo");
 }
 
-absl::StatusOr<BenchReport> Run(const Options& options, std::ostream& out, std::ostream& err) {
+// Has the processes that start from now on use no instructions beyond `name`; empty: all that the machine has.
+absl::Status LimitInstructions(const std::string& name) {
   unsetenv("OPENBLAS_CORETYPE");
+  if (name.empty()) return absl::OkStatus();
+  if (!AvailableInstructionSet(name).has_value()) {
+    return absl::InvalidArgumentError(absl::StrCat("flag --instruction_set: got ", name, ", which this machine lacks"));
+  }
+  setenv(kInstructionSetVariable, name.c_str(), 1);
+  if (name != "avx2") return absl::OkStatus();
+  setenv("OPENBLAS_CORETYPE", "Haswell", 1);
+  // PyTorch's, its oneDNN's by an older and a newer name, and its MKL's.
+  setenv("ATEN_CPU_CAPABILITY", "avx2", 1);
+  setenv("DNNL_MAX_CPU_ISA", "AVX2", 1);
+  setenv("ONEDNN_MAX_CPU_ISA", "AVX2", 1);
+  setenv("MKL_ENABLE_INSTRUCTIONS", "AVX2", 1);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<BenchReport> Run(const Options& options, std::ostream& out, std::ostream& err) {
+  if (absl::Status status = LimitInstructions(options.instruction_set); !status.ok()) return status;
   BenchReport report;
   report.benchmark = "step";
-  report.settings = {{"workers", kStepWorkers},  {"threads", 1},
-                     {"batch", kStepBatch},      {"optimizer", "sgd"},
-                     {"rounds", options.rounds}, {"seconds", options.seconds},
-                     {"blas", ProbeBlas()}};
+  report.settings = {
+      {"workers", kStepWorkers},
+      {"threads", 1},
+      {"batch", kStepBatch},
+      {"optimizer", "sgd"},
+      {"rounds", options.rounds},
+      {"seconds", options.seconds},
+      {"blas", ProbeBlas()},
+      {"instruction_set", options.instruction_set.empty() ? NameOf(ChosenInstructionSet()) : options.instruction_set}};
   const std::string data = ProbeDataset();
   if (data.empty()) return absl::NotFoundError("Fashion-MNIST not found; install the package dataset-fashion-mnist");
   out << absl::StrFormat("%-6s %-20s %-5s %11s %11s %12s %11s %13s %11s\n", "model", "who", "codec", "samples/s",
@@ -481,13 +510,16 @@ CommandResult StepCommand(absl::Span<const std::string> args, std::ostream& out,
     const auto modes = GetNames(arguments, "modes", {"sync", "async"});
     const auto rounds = arguments.GetInt("rounds", 3, 1, 100);
     const auto seconds = arguments.GetNumber("seconds", 8, 0.1, 600);
+    const auto instructions = arguments.GetChoice("instruction_set", "", {"avx2", "avx512"});
     const bool tls = arguments.Has("tls"), observed = arguments.Has("observed");
     return RunUnless(
-        {peer.status(), model.status(), codecs.status(), modes.status(), rounds.status(), seconds.status()},
+        {peer.status(), model.status(), codecs.status(), modes.status(), rounds.status(), seconds.status(),
+         instructions.status()},
         [=, &out, &err] {
           const std::vector<std::string> models =
               *model == "both" ? std::vector<std::string>{"small", "large"} : std::vector<std::string>{*model};
-          return Run({*peer == "torch", tls, observed, models, *codecs, *modes, *rounds, *seconds}, out, err);
+          return Run({*peer == "torch", tls, observed, models, *codecs, *modes, *rounds, *seconds, *instructions}, out,
+                     err);
         });
   };
   return RunBenchmark(kUsage, Flags(), args, parse, out, err);

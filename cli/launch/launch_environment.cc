@@ -19,7 +19,7 @@ namespace ballast {
 namespace {
 
 constexpr const char* kNoFlags[] = {"BALLAST_SERVER_BINARY", "BALLAST_WORKER_BINARY", "BALLAST_BENCH_BINARY",
-                                    "BALLAST_EMULATED_GPU", "BALLAST_LIBRARY"};
+                                    "BALLAST_EMULATED_GPU",  "BALLAST_LIBRARY",       "BALLAST_INSTRUCTION_SET"};
 
 // The names and values of Ballast's variables, in the order of their names.
 std::vector<std::pair<std::string, std::string>> Variables() {

@@ -2,6 +2,8 @@
 #include "common/simd/instruction_set.h"
 
 #include <atomic>
+#include <cstdio>
+#include <cstdlib>
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -10,8 +12,20 @@
 namespace ballast {
 namespace {
 
+InstructionSet SetAtStart() {
+  const InstructionSet fastest = AvailableInstructionSets().back();
+  const char* const wanted = getenv(kInstructionSetVariable);
+  if (wanted == nullptr || *wanted == '\0') return fastest;
+  if (const auto set = AvailableInstructionSet(wanted); set.has_value()) return *set;
+  std::string names;
+  for (const InstructionSet set : AvailableInstructionSets()) names += (names.empty() ? "" : " or ") + NameOf(set);
+  fprintf(stderr, "warning: %s: got \"%s\", want %s; using %s\n", kInstructionSetVariable, wanted, names.c_str(),
+          NameOf(fastest).c_str());
+  return fastest;
+}
+
 std::atomic<InstructionSet>& Chosen() {
-  static std::atomic<InstructionSet> chosen{AvailableInstructionSets().back()};
+  static std::atomic<InstructionSet> chosen{SetAtStart()};
   return chosen;
 }
 
@@ -31,6 +45,25 @@ std::vector<InstructionSet> AvailableInstructionSets() {
   }
 #endif
   return sets;
+}
+
+std::string NameOf(InstructionSet set) {
+  switch (set) {
+    case InstructionSet::kPortable:
+      return "portable";
+    case InstructionSet::kAvx2:
+      return "avx2";
+    case InstructionSet::kAvx512:
+      return "avx512";
+  }
+  return "unknown";
+}
+
+std::optional<InstructionSet> AvailableInstructionSet(absl::string_view name) {
+  for (const InstructionSet set : AvailableInstructionSets()) {
+    if (NameOf(set) == name) return set;
+  }
+  return std::nullopt;
 }
 
 InstructionSet ChosenInstructionSet() { return Chosen().load(std::memory_order_relaxed); }

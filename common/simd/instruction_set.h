@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/base/attributes.h"
+#include "absl/strings/string_view.h"
 
 // Precedes a loop in which no iteration reads what another one writes.
 #if defined(__clang__)
@@ -26,7 +29,16 @@ enum class InstructionSet { kPortable, kAvx2, kAvx512 };
 // Returns the instruction sets of this machine, the fastest last.
 std::vector<InstructionSet> AvailableInstructionSets();
 
-// Returns the fastest of them, or the set of the latest ScopedInstructionSet.
+// "portable", "avx2" or "avx512".
+std::string NameOf(InstructionSet set);
+// Returns the set with that name; nothing if this machine lacks it, or if there is no such name.
+std::optional<InstructionSet> AvailableInstructionSet(absl::string_view name);
+
+// The environment variable that names the set to use instead of the fastest, to compare machines.
+inline constexpr char kInstructionSetVariable[] = "BALLAST_INSTRUCTION_SET";
+
+// Returns the set of the latest ScopedInstructionSet; without one, that of the variable, otherwise the fastest. The
+// variable is read once; if this machine lacks its set, a line on standard error says so.
 InstructionSet ChosenInstructionSet();
 
 // Chooses `set`, which the machine must have, for this process during its lifetime. For tests and benchmarks.
