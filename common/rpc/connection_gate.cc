@@ -15,6 +15,8 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
+#include <random>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -73,6 +75,46 @@ int ListenAt(const addrinfo& at, int port) {
   return -1;
 }
 
+// Returns a listening socket for each address that works, all at the same port, or none with errno.
+std::vector<int> ListenAtAll(const addrinfo* addresses, int port) {
+  std::vector<int> listeners;
+  int error = EADDRNOTAVAIL;
+  for (const addrinfo* at = addresses; at != nullptr; at = at->ai_next) {
+    const int listener = ListenAt(*at, port);
+    if (listener >= 0) {
+      listeners.push_back(listener);
+      port = PortOf(listener);
+    } else if (errno == EADDRINUSE || errno == EACCES) {
+      error = errno;
+      for (const int other : listeners) close(other);
+      listeners.clear();
+      break;
+    }
+    // Otherwise others may work: a name may have an address of a disabled protocol.
+  }
+  errno = error;
+  return listeners;
+}
+
+// Ports to try when any will do, the last of them 0. Those that Linux does not give to connections come first: while a
+// server that ended starts again, no client on this machine gets its port.
+std::vector<int> FreePortsToTry() {
+  constexpr int kFirst = 20'000;
+  // Kubernetes gives those from there on to services.
+  constexpr int kEnd = 30'000;
+  constexpr int kTries = 20;
+  int first_of_connections = 0;
+  std::ifstream("/proc/sys/net/ipv4/ip_local_port_range") >> first_of_connections;
+  std::vector<int> ports;
+  if (const int end = std::min(kEnd, first_of_connections); end > kFirst) {
+    std::random_device random;
+    std::uniform_int_distribution<int> port(kFirst, end - 1);
+    for (int i = 0; i < kTries; ++i) ports.push_back(port(random));
+  }
+  ports.push_back(0);
+  return ports;
+}
+
 // Resets the connection, so that the peer knows at once and no socket state remains here.
 void Reset(int socket) {
   const linger at_once = {1, 0};
@@ -123,18 +165,13 @@ absl::Status ConnectionGate::Prepare(const std::string& host, int port) {
     return CannotListen(host, port, absl::StrCat("unknown host (", gai_strerror(error), ")"));
   }
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> addresses(found, freeaddrinfo);
-  port_ = port;
-  for (const addrinfo* at = addresses.get(); at != nullptr; at = at->ai_next) {
-    const int listener = ListenAt(*at, port_);
-    if (listener >= 0) {
-      listeners_.push_back(listener);
-      port_ = PortOf(listener);
-    } else if (errno == EADDRINUSE || errno == EACCES) {
-      return CannotListen(host, port, errno == EACCES ? "permission denied" : "the port is in use");
-    }
+  for (const int candidate : port == 0 ? FreePortsToTry() : std::vector<int>{port}) {
+    listeners_ = ListenAtAll(addresses.get(), candidate);
+    if (!listeners_.empty()) break;
+    if (errno != EADDRINUSE && errno != EACCES) return CannotListen(host, port, "the host is not this machine");
   }
-  // Only if no address works: a name may have an address of a disabled protocol.
-  if (listeners_.empty()) return CannotListen(host, port, "the host is not this machine");
+  if (listeners_.empty()) return CannotListen(host, port, errno == EACCES ? "permission denied" : "the port is in use");
+  port_ = PortOf(listeners_.front());
   return absl::OkStatus();
 }
 

@@ -25,8 +25,9 @@ absl::StatusOr<uint32_t> MakeRoomForConnections(uint32_t wanted);
 // of protocols. Thread safety: all methods may be called from any thread, Open once.
 class ConnectionGate {
  public:
-  // Listens on all addresses of the host; port 0 picks a free port. UNAVAILABLE if the port is in use or the host is
-  // not this machine.
+  // Listens on all addresses of the host; port 0 picks a free port, if possible one that Linux gives to no connection
+  // meanwhile should this process end and start again there. UNAVAILABLE if the port is in use or the host is not this
+  // machine.
   static absl::StatusOr<std::unique_ptr<ConnectionGate>> Listen(const std::string& host, int port, uint32_t most);
   ~ConnectionGate();
   ConnectionGate(const ConnectionGate&) = delete;

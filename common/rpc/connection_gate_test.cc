@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <fstream>
 #include <memory>
 #include <string>
 #include <utility>
@@ -203,6 +204,19 @@ TEST_F(ConnectionGateTest, RefusesAPortThatIsInUse) {
 TEST_F(ConnectionGateTest, RefusesAHostThatIsNotThisMachine) {
   EXPECT_THAT(ConnectionGate::Listen("192.0.2.1", 0, 1),
               Fails(absl::StatusCode::kUnavailable, "the host is not this machine;"));
+}
+
+TEST_F(ConnectionGateTest, AFreePortIsNoneThatLinuxGivesToConnections) {
+  int first_of_connections = 0;
+  std::ifstream("/proc/sys/net/ipv4/ip_local_port_range") >> first_of_connections;
+  if (first_of_connections <= 20'000) GTEST_SKIP() << "connections begin at port " << first_of_connections;
+  Open(1);
+  EXPECT_GE(gate_->port(), 20'000);
+  EXPECT_LT(gate_->port(), first_of_connections);
+  const int port = gate_->port();
+  const std::unique_ptr<ConnectionGate> first = std::move(gate_);
+  Open(1);
+  EXPECT_NE(gate_->port(), port);
 }
 
 TEST(MakeRoomForConnectionsTest, RaisesTheLimitOfOpenFilesAsFarAsItIsNeeded) {
