@@ -315,10 +315,12 @@ TEST(SharedMemoryTest, ACallThatIsGivenUpHarmsNoOther) {
   const std::unique_ptr<Server> server = Serve();
   ClientOptions options = OptionsFor(*server, 0);
   options.policy.mutable_sync();
-  options.wait_timeout = absl::Milliseconds(50);
+  // Long enough for its own gradient to arrive on a busy machine.
+  options.wait_timeout = absl::Milliseconds(500);
   const std::unique_ptr<Client> client = JoinAs(options);
   AwaitSharing(*client);
   options.worker = 1;
+  options.wait_timeout = absl::Seconds(30);
   const std::unique_ptr<Client> other = JoinAs(options);
   AwaitSharing(*other);
   const std::vector<float> gradient(kElements, 1);
