@@ -88,7 +88,8 @@ class DataPlane::Call : public grpc::ServerGenericBidiReactor, public std::enabl
     PushOutcome outcome;
   };
 
-  void Handle();
+  // Handles the request, whose bytes are in shared memory if there is a reference.
+  void Handle(const std::optional<v1::SharedSlot>& reference);
 
   // Decodes the request, checks its envelope with `check`, and passes it to the shard.
   template <typename Envelope, typename Check>

@@ -18,6 +18,9 @@ static_assert(std::endian::native == std::endian::little, "payloads are little-e
 
 // Smaller responses are sent over the network even if the request came in shared memory.
 constexpr size_t kMinSharedBytes = 1024;
+// Handling a push of at most this size takes less time than another thread needs to wake, so the thread that read it
+// does it. Other small requests may have large answers.
+constexpr size_t kMaxInlineBytes = 16 << 10;
 
 }  // namespace
 
@@ -39,7 +42,11 @@ void DataPlane::Call::OnReadDone(bool ok) {
     return End(WithReason(v1::ERROR_REASON_MALFORMED_MESSAGE, absl::InvalidArgumentError("got no message")));
   }
   timer_.Enter(CallPhase::kQueue);
-  absl::Status taken = plane_->executor_->Submit([call = shared_from_this()] { call->Handle(); });
+  std::optional<v1::SharedSlot> reference = FindReference(request_);
+  const bool pushes_slices = handler_ == &Call::Push || handler_ == &Call::PushPull;
+  if (pushes_slices && !reference.has_value() && request_.Length() <= kMaxInlineBytes) return Handle(reference);
+  absl::Status taken = plane_->executor_->Submit(
+      [call = shared_from_this(), reference = std::move(reference)] { call->Handle(reference); });
   if (!taken.ok()) End(OnShard(taken));
 }
 
@@ -135,10 +142,10 @@ std::function<void(absl::Status)> DataPlane::Call::Ending(grpc::ByteBuffer respo
   };
 }
 
-void DataPlane::Call::Handle() {
+void DataPlane::Call::Handle(const std::optional<v1::SharedSlot>& reference) {
   timer_.Enter(CallPhase::kApply);
   if (span_ != nullptr) span_->request_bytes = request_.Length();
-  if (const std::optional<v1::SharedSlot> reference = FindReference(request_); reference.has_value()) {
+  if (reference.has_value()) {
     if (absl::Status status = Borrow(*reference); !status.ok()) return End(OnShard(status));
   }
   (this->*handler_)();

@@ -47,9 +47,9 @@ TEST_F(OverlapTest, LayerIsPushedWhileTheOneBeforeItStillComputes) {
   EXPECT_THAT(Pushed(), ElementsAre(12, 12));
 }
 
-// The two layers have 8 bytes of gradients.
+// The second layer has 4 bytes of gradients.
 TEST_F(OverlapTest, SmallLayersArePushedTogetherAfterTheFirstOne) {
-  Exchange({.merge_bytes = 8});
+  Exchange({.merge_bytes = 4});
   device_->Allow(kForward + kLoss + kSecondLayersBackward);
   ASSERT_TRUE(Train(3, 1).ok());
   EXPECT_THAT(shard_.sequences(), IsEmpty());
@@ -62,20 +62,20 @@ TEST_F(OverlapTest, SmallLayersArePushedTogetherAfterTheFirstOne) {
 }
 
 TEST_F(OverlapTest, LayersBeyondTheLimitArePushedAlone) {
-  Exchange({.merge_bytes = 7});
+  Exchange({.merge_bytes = 3});
   Step(3, 1);
   EXPECT_EQ(shard_.sequences().size(), 2u);
 }
 
 TEST_F(OverlapTest, ScaledGradientsOfSmallLayersArePushedTogether) {
-  Exchange({.scale_loss = true, .merge_bytes = 8});
+  Exchange({.scale_loss = true, .merge_bytes = 4});
   Step(3, 1);
   EXPECT_EQ(shard_.sequences().size(), 1u);
   EXPECT_THAT(Pushed(), ElementsAre(12, 12));
 }
 
 TEST_F(OverlapTest, SmallLayersAccumulateTogether) {
-  Exchange({.accumulate_batches = 2, .merge_bytes = 8});
+  Exchange({.accumulate_batches = 2, .merge_bytes = 4});
   ASSERT_TRUE(Train(3, 1, /*last_of_step=*/false).ok());
   Step(1, 0);
   EXPECT_EQ(shard_.sequences().size(), 1u);

@@ -47,21 +47,22 @@ ParameterExchange::ParameterExchange(TrainableModel* model, Client* client, cons
     : model_(model), client_(client), options_(options), unscaler_(model), meter_(options.measure_interval) {
   if (options.scale_loss) stats_.loss_scale = scaler_.emplace().scale();
   std::string first_layer;
-  int64_t bytes = 0;
+  // Of the group's layers after its first one.
+  int64_t joined_bytes = 0;
   for (const ParameterGroup& parameters : model->parameter_groups()) {
     // "dense1/weight" belongs to layer "dense1".
     const std::string& name = model->parameters()[parameters.first].name;
     const std::string layer = name.substr(0, name.rfind('/'));
-    const int64_t more = BytesOf(*model, parameters);
-    const bool merges = !groups_.empty() && !model->waits_for_loss() && bytes + more <= options.merge_bytes &&
+    const int64_t bytes = BytesOf(*model, parameters);
+    const bool merges = !groups_.empty() && joined_bytes + bytes <= options.merge_bytes &&
                         model->DeviceGradient(parameters.first).on.device ==
                             model->DeviceGradient(groups_.back().gradients[0].tensor_id).on.device;
     if (!merges) {
       groups_.emplace_back();
       first_layer = layer;
-      bytes = 0;
+      joined_bytes = 0;
     }
-    bytes += more;
+    if (merges) joined_bytes += bytes;
     groups_.back().layer = merges ? absl::StrCat(first_layer, " to ", layer) : layer;
     AddTensors(parameters, groups_.back());
     places_.push_back({groups_.size() - 1, !merges});

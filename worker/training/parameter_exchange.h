@@ -71,8 +71,9 @@ class ParameterExchange : public StepHooks {
     // Encodes and decodes on the devices; null: the client does. If it encodes gradients, steps must be of one batch;
     // must be null or handle no tensor under local SGD. Must outlive the exchange.
     DeviceCodec* codec = nullptr;
-    // If the host cannot address the device's memory, consecutive layers are exchanged together while their gradients
-    // have at most this many bytes, because each copy and each push has a fixed cost. 0: each layer by itself.
+    // Layers are exchanged together with the one before them while the gradients of those that join it have at most
+    // this many bytes: each push and each copy has a fixed cost, and neither the first layer's gradient nor its values
+    // wait for the others. 0: each layer by itself.
     int64_t merge_bytes = 0;
     // Tensors of at least this many bytes are copied straight between the device and memory shared with the servers, if
     // all servers share memory with this process, and the floats need no computation on the host. Smaller ones cost

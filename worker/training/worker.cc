@@ -38,7 +38,7 @@ constexpr absl::Duration kReturnTimeout = absl::Seconds(60);
 // Timeout of a wait whose time is already over.
 constexpr absl::Duration kMinTimeout = absl::Milliseconds(1);
 
-// Gradients of this size cross a bus in less time than the fixed cost of their copy and push.
+// Gradients of this size are copied in less time than the fixed cost of a push.
 constexpr int64_t kMergeBytes = 256 << 10;
 
 // A measured step reads the gradient and a part of the weights once more.
