@@ -41,8 +41,8 @@ class DataPlane : public grpc::CallbackGenericService {
     uint64_t shared_regions = 0, shared_calls = 0;
   };
 
-  // `executor` runs all work that depends on a message's contents. gRPC's few threads, which also serve heartbeats,
-  // only pass messages on. All arguments must outlive the server with which this is registered. The shard has its own
+  // `executor` runs all work that depends on a message's contents, except for small pushes: the port's few gRPC threads
+  // pass other messages on. All arguments must outlive the server with which this is registered. The shard has its own
   // part of `max_bytes_in_flight` for waiting pulls. Null `tracing`: no calls are traced.
   DataPlane(uint32_t rank, ParameterShard* shard, const AccessGuard* access, const ServingGate* serving,
             Executor* executor, uint64_t max_bytes_in_flight, CallTracing* tracing = nullptr)
