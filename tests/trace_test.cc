@@ -96,7 +96,7 @@ TEST_F(TraceTest, LaunchLeavesARowForEachPartOfEachWorkersSteps) {
     }
   }
   EXPECT_THAT(trace.names, IsSupersetOf({"batch", "forward dense1", "backward dense1", "backward relu1", "loss",
-                                         "upload batch", "dense1", "dense2", "all weights"}));
+                                         "upload batch", "dense1 to dense2", "all weights"}));
   for (const auto& [row, spans] : trace.rows) {
     ExpectNested(row, spans);
     for (const Span& span : spans) {
@@ -131,7 +131,7 @@ TEST_F(TraceTest, ComputationLiesWithinItsStepAndAPushBeginsAfterItsBackward) {
   for (const auto& [row, spans] : trace.rows) {
     if (!absl::StartsWith(row, "worker 0/push")) continue;
     for (const Span& span : spans) {
-      if (span.name != "dense1") continue;
+      if (span.name != "dense1 to dense2") continue;
       ++pushes;
       EXPECT_GE(span.begin, backward.at(span.step).end);
     }
