@@ -12,24 +12,22 @@ LOOP_COPTS = ["-O3"] + select({
     "//conditions:default": [],
 })
 
-def ballast_test(name, srcs = None, deps = [], copts = [], optimized = False, **kwargs):
-    """A GoogleTest program.
+def ballast_test(name, srcs = None, deps = [], copts = [], **kwargs):
+    """A GoogleTest program, whose own sources are not optimized (decision 0058).
 
     Args:
       name: the test.
       srcs: its sources; by default `name`.cc.
       deps: libraries; GoogleTest with a main function and Abseil are added.
       copts: options of the compiler.
-      optimized: True if the test itself computes so much that it takes seconds otherwise. What it calls in libraries is
-        optimized in any case; the sources of a test compile a quarter faster without (decision 0058).
       **kwargs: as for cc_test.
     """
-    headers = "system_headers" if optimized else "test_headers"
     cc_test(
         name = name,
         srcs = srcs or [name + ".cc"],
-        copts = copts + ([] if optimized else TEST_COPTS) + precompiled_copts(headers),
-        deps = deps + [_ABSEIL, "@system//:gtest_main", "//common/concurrency:tsan_mutex"] + precompiled_deps(headers),
+        copts = copts + TEST_COPTS + precompiled_copts("test_headers"),
+        deps = deps + [_ABSEIL, "@system//:gtest_main", "//common/concurrency:tsan_mutex"] +
+               precompiled_deps("test_headers"),
         **kwargs
     )
 
