@@ -19,7 +19,8 @@ static_assert(std::endian::native == std::endian::little, "payloads are little-e
 // Smaller responses are sent over the network even if the request came in shared memory.
 constexpr size_t kMinSharedBytes = 1024;
 // Handling a push of at most this size takes less time than another thread needs to wake, so the thread that read it
-// does it. Other small requests may have large answers.
+// does it. Pulls have small requests and large answers. A push-pull without gradients has, too, but few are sent: a
+// worker that has no more examples sends them.
 constexpr size_t kMaxInlineBytes = 16 << 10;
 
 }  // namespace

@@ -57,12 +57,11 @@ ParameterExchange::ParameterExchange(TrainableModel* model, Client* client, cons
     const bool merges = !groups_.empty() && joined_bytes + bytes <= options.merge_bytes &&
                         model->DeviceGradient(parameters.first).on.device ==
                             model->DeviceGradient(groups_.back().gradients[0].tensor_id).on.device;
+    joined_bytes = merges ? joined_bytes + bytes : 0;
     if (!merges) {
       groups_.emplace_back();
       first_layer = layer;
-      joined_bytes = 0;
     }
-    if (merges) joined_bytes += bytes;
     groups_.back().layer = merges ? absl::StrCat(first_layer, " to ", layer) : layer;
     AddTensors(parameters, groups_.back());
     places_.push_back({groups_.size() - 1, !merges});
