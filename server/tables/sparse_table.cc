@@ -117,12 +117,18 @@ std::vector<uint64_t> SparseTable::ReserveOrder(absl::Span<const uint64_t> hashe
 BatchOutcome SparseTable::Push(const BatchPush& push) {
   BatchOutcome outcome;
   const bool ordered = !push.places.empty();
-  size_t parts = 0;
+  if (ordered) {
+    size_t parts = 0;
+    for (size_t begin = 0; begin < push.hashes.size();) {
+      const Part part = NextPart(push.hashes, begin);
+      part.range->AwaitTurn(push.places[parts++]);
+      begin += part.count;
+    }
+  }
   Visit</*kChanges=*/true>(
       push.hashes,
-      [&](TableRange& range, absl::Span<const uint64_t> hashes) ABSL_NO_THREAD_SAFETY_ANALYSIS {
-        range.EnterPush(hashes, ordered ? std::optional(push.places[parts++]) : std::nullopt, push.time, outcome);
-      },
+      [&](TableRange& range, absl::Span<const uint64_t> hashes)
+          ABSL_NO_THREAD_SAFETY_ANALYSIS { range.EnterPush(hashes, push.time, outcome); },
       [&](TableRange& range, RowGroup& group) ABSL_NO_THREAD_SAFETY_ANALYSIS { range.Push(push, group, outcome); },
       [&](TableRange& range) ABSL_NO_THREAD_SAFETY_ANALYSIS { range.LeavePush(ordered, push.time, outcome); });
   return outcome;

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/tables/sparse_table.h"
 
+#include <atomic>
 #include <map>
 #include <random>
 #include <thread>
 #include <vector>
 
+#include "absl/synchronization/mutex.h"
 #include "gtest/gtest.h"
 #include "server/tables/range/table_fixture.h"
 
@@ -227,6 +229,49 @@ TEST_F(SparseTableTest, ThreadsThatPullAndPushSeeWholeRowsAndLoseNoUpdate) {
   for (std::thread& thread : threads) thread.join();
   const std::vector<float> values = Pull(hashes);
   for (size_t i = 0; i < hashes.size(); ++i) ASSERT_EQ(values[i], (hashes[i] & 7) - 0.5f * kThreads * kMessages);
+}
+
+// Changes that wait for each other, and pulls, each of several ranges in different sets.
+TEST_F(SparseTableTest, OrderedPushesAndPullsOfManyRangesAllEnd) {
+  constexpr int kPushes = 20000;
+  absl::Mutex order;
+  std::atomic<bool> over{false};
+  const auto choose = [](std::mt19937& random) {
+    std::vector<uint64_t> hashes;
+    for (uint64_t range = 0; range < 16; ++range) {
+      if (random() % 4 == 0) hashes.push_back(range << 60 | random() % 8);
+    }
+    return hashes;
+  };
+  std::vector<std::thread> threads;
+  for (int pusher = 0; pusher < 3; ++pusher) {
+    threads.emplace_back([&, pusher] {
+      std::mt19937 random(pusher);
+      for (int i = 0; i < kPushes; ++i) {
+        const std::vector<uint64_t> hashes = choose(random);
+        const std::vector<float> gradients(hashes.size() * kDim, 1.0f);
+        std::vector<uint64_t> places;
+        {
+          absl::MutexLock lock(&order);
+          places = table_.ReserveOrder(hashes);
+        }
+        table_.Push({hashes, gradients.data(), {}, 1, 0.5f, false, {1}, &optimizer_, &initializer_, places});
+      }
+    });
+  }
+  for (int puller = 0; puller < 2; ++puller) {
+    threads.emplace_back([&, puller] {
+      std::mt19937 random(100 + puller);
+      while (!over) {
+        const std::vector<uint64_t> hashes = choose(random);
+        std::vector<float> values(hashes.size() * kDim);
+        table_.Pull({hashes, &initializer_, values.data(), nullptr});
+      }
+    });
+  }
+  for (int i = 0; i < 3; ++i) threads[i].join();
+  over = true;
+  for (size_t i = 3; i < threads.size(); ++i) threads[i].join();
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ class RangeChangesTest : public testing::Test {
     BatchOutcome outcome;
     RowGroup group;
     group.count = 1;
-    range_.EnterPush(hashes, std::nullopt, push.time, outcome);
+    range_.EnterPush(hashes, push.time, outcome);
     range_.Prefetch(hashes, group);
     range_.Find(hashes, group);
     range_.Push(push, group, outcome);

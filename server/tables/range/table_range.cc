@@ -121,16 +121,17 @@ TableRange::TableRange(PageArena* arena, const RowLayout& layout, int range_bits
       rows_(arena, layout),
       uses_(UseCounts::Make(rules, range_bits)) {}
 
-void TableRange::EnterPush(absl::Span<const uint64_t> hashes, std::optional<uint64_t> place, const RowTime& time,
-                           BatchOutcome& outcome) {
+void TableRange::AwaitTurn(uint64_t place) const {
+  const auto turn = [&] {
+    mutex_.AssertReaderHeld();
+    return changes_ == place;
+  };
+  absl::ReaderMutexLock lock(&mutex_);
+  mutex_.Await(absl::Condition(&turn));
+}
+
+void TableRange::EnterPush(absl::Span<const uint64_t> hashes, const RowTime& time, BatchOutcome& outcome) {
   mutex_.Lock();
-  if (place.has_value()) {
-    const auto turn = [&] {
-      mutex_.AssertReaderHeld();
-      return changes_ == *place;
-    };
-    mutex_.Await(absl::Condition(&turn));
-  }
   ReserveMissingLocked(hashes, time, outcome);
 }
 

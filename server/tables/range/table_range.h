@@ -63,10 +63,15 @@ class TableRange {
   // Reads the rows of a group. Creates nothing.
   void Pull(const BatchPull& pull, const RowGroup& group) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
 
-  // Begin and end a visit that updates rows of this range, those with the given hashes. With a place, waits for the
-  // changes before it. The end of the visit evicts rows above the range's budget.
-  void EnterPush(absl::Span<const uint64_t> hashes, std::optional<uint64_t> place, const RowTime& time,
-                 BatchOutcome& outcome) ABSL_EXCLUSIVE_LOCK_FUNCTION(mutex_);
+  // Waits for the changes before this place. A caller that holds another range's lock could wait for itself: what is
+  // before it may wait for a pull, and that for the lock.
+  void AwaitTurn(uint64_t place) const;
+
+  // Begin and end a visit that updates rows of this range, those with the given hashes. The end of the visit evicts
+  // rows above the range's budget; if the change is `ordered`, whose turn it must be, it lets the next one have its
+  // turn.
+  void EnterPush(absl::Span<const uint64_t> hashes, const RowTime& time, BatchOutcome& outcome)
+      ABSL_EXCLUSIVE_LOCK_FUNCTION(mutex_);
   void LeavePush(bool ordered, const RowTime& time, BatchOutcome& outcome) ABSL_UNLOCK_FUNCTION(mutex_);
   // Updates the rows of a group, and creates those that are missing and admitted.
   void Push(const BatchPush& push, RowGroup& group, BatchOutcome& outcome) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

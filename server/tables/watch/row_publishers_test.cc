@@ -125,7 +125,7 @@ class RowPublishersTest : public testing::Test {
     RowGroup group;
     group.count = 1;
     TableRange& range = RangeOfRow(hashes[0]);
-    range.EnterPush(hashes, std::nullopt, push.time, outcome);
+    range.EnterPush(hashes, push.time, outcome);
     range.Prefetch(hashes, group);
     range.Find(hashes, group);
     range.Push(push, group, outcome);
