@@ -54,6 +54,15 @@ struct Description {
   memory::dims strides, begin, end;
 };
 
+// oneDNN's kernels for windows of one element that skip places (strides above 1) handle channels in blocks, and write
+// behind the image's gradient if the last block is not full (seen with oneDNN 2.6 and AVX2).
+bool WritesBehindImage(const ConvShape& shape) {
+  constexpr int64_t kBlock = 16;
+  const auto& w = shape.window;
+  return w.height == 1 && w.width == 1 && (w.vertical_stride > 1 || w.horizontal_stride > 1) &&
+         shape.input.channels % kBlock != 0;
+}
+
 // One direction of a convolution, ready to run: `args` are its operands in the order x, filters, bias, y. The filters
 // have the layout that oneDNN prefers.
 struct Step {
@@ -131,7 +140,8 @@ class OneDnnConvolution : public Convolution {
   }
 
  private:
-  // Returns the step, made at first use; empty if oneDNN would be slower than im2col. Sets the number of threads.
+  // Returns the step, made at first use; empty if oneDNN would be slower than im2col or wrong. Sets the number of
+  // threads.
   const std::optional<Step>& Prepare(const StepKey& key) {
     // OpenMP keeps it per calling thread; a step must run with the number that it was made for.
     omp_set_num_threads(threads_);
@@ -141,6 +151,7 @@ class OneDnnConvolution : public Convolution {
   }
 
   std::optional<Step> Make(const StepKey& key) const {
+    if (WritesBehindImage(key.shape)) return std::nullopt;
     const Description d(key.shape, key.examples);
     constexpr auto kDirect = dnnl::algorithm::convolution_direct;
     constexpr auto kTraining = dnnl::prop_kind::forward_training;
