@@ -36,12 +36,9 @@ bool IsTransient(const grpc::Status& status, uint32_t failures) {
 }
 
 // Returns the delay requested by an overloaded server, otherwise 50 ms.
-absl::Duration FirstBackoff(const grpc::ClientContext& ended) {
-  const auto& trailers = ended.GetServerTrailingMetadata();
-  const auto delay = trailers.find("retry-delay-ms");
+absl::Duration FirstBackoff(const grpc::Status& status) {
   uint32_t milliseconds = 0;
-  if (delay == trailers.end() ||
-      !absl::SimpleAtoi(absl::string_view(delay->second.data(), delay->second.size()), &milliseconds)) {
+  if (!absl::SimpleAtoi(SubjectOf(FromGrpcStatus(status), "retry_delay_ms"), &milliseconds)) {
     return absl::Milliseconds(50);
   }
   return std::clamp(absl::Milliseconds(milliseconds), absl::Milliseconds(1), absl::Seconds(2));
@@ -70,22 +67,22 @@ void RetryingCall::Start() {
 }
 
 void RetryingCall::Cancel(std::string reason) {
-  std::shared_ptr<grpc::ClientContext> context;
+  std::shared_ptr<CallAttempt> attempt;
   std::shared_ptr<grpc::Alarm> alarm;
   {
     absl::MutexLock lock(&mutex_);
     if (cancelled_) return;
     cancelled_ = true;
     cancel_reason_ = std::move(reason);
-    context = context_;
+    attempt = current_;
     alarm = alarm_;
   }
-  if (context != nullptr) context->TryCancel();
+  if (attempt != nullptr) attempt->Cancel();
   if (alarm != nullptr) alarm->Cancel();
 }
 
 void RetryingCall::RetryNow() {
-  std::shared_ptr<grpc::ClientContext> context;
+  std::shared_ptr<CallAttempt> attempt;
   std::shared_ptr<grpc::Alarm> alarm;
   {
     absl::MutexLock lock(&mutex_);
@@ -93,15 +90,15 @@ void RetryingCall::RetryNow() {
     retry_now_ = true;
     failing_since_ = absl::InfiniteFuture();
     failures_ = 0;
-    context = context_;
+    attempt = current_;
     alarm = alarm_;
   }
-  if (context != nullptr) context->TryCancel();
+  if (attempt != nullptr) attempt->Cancel();
   if (alarm != nullptr) alarm->Cancel();
 }
 
 void RetryingCall::StartAttempt() {
-  std::shared_ptr<grpc::ClientContext> context;
+  std::shared_ptr<CallAttempt> attempt;
   absl::Duration time;
   {
     absl::MutexLock lock(&mutex_);
@@ -110,24 +107,21 @@ void RetryingCall::StartAttempt() {
     time = attempt_deadline_ - now;
     ++attempts_;
     retry_now_ = false;
-    context = context_ = std::make_shared<grpc::ClientContext>();
-    context->set_deadline(absl::ToChronoTime(attempt_deadline_));
+    attempt = current_ = std::make_shared<CallAttempt>();
+    attempt->set_deadline(absl::ToChronoTime(attempt_deadline_));
     // A call that begins on a cancelled context ends at once with CANCELLED.
-    if (cancelled_) context->TryCancel();
+    if (cancelled_) attempt->Cancel();
   }
-  attempt_(context.get(), time, [self = shared_from_this()](grpc::Status status) { self->OnAttemptDone(status); });
+  attempt_(attempt.get(), time, [self = shared_from_this()](grpc::Status status) { self->OnAttemptDone(status); });
 }
 
 void RetryingCall::OnAttemptDone(const grpc::Status& status) {
-  std::shared_ptr<grpc::ClientContext> ended;
   {
     absl::MutexLock lock(&mutex_);
-    ended = std::move(context_);
+    // The context owns a reference to the channel. If it were the last one after `done` has returned, gRPC 1.51 would
+    // end its callback threads from within one of them and free their queue twice.
+    current_.reset();
   }
-  const absl::Duration first_backoff = FirstBackoff(*ended);
-  // The context owns a reference to the channel. If it were the last one after `done` has returned, gRPC 1.51 would end
-  // its callback threads from within one of them and free their queue twice.
-  ended.reset();
   std::string what = status.ok() ? "" : options_.what();
   absl::Status end;
   uint32_t attempts = 0;
@@ -146,7 +140,8 @@ void RetryingCall::OnAttemptDone(const grpc::Status& status) {
     if (retry && !at_once) {
       failing_since_ = std::min(failing_since_, now);
       absl::BitGen random;
-      const absl::Time next = now + RetryBackoff(++failures_ + 1, absl::Uniform<double>(random, 0, 1), first_backoff);
+      const absl::Time next =
+          now + RetryBackoff(++failures_ + 1, absl::Uniform<double>(random, 0, 1), FirstBackoff(status));
       if (next < std::min(last, failing_since_ + options_.retry_timeout)) {
         // Set it under the lock, so that Cancel finds it either absent or set. It calls back only from another thread.
         alarm_ = std::make_shared<grpc::Alarm>();

@@ -11,8 +11,8 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "common/rpc/call_attempt.h"
 #include "grpcpp/alarm.h"
-#include "grpcpp/client_context.h"
 #include "grpcpp/support/status.h"
 
 namespace ballast {
@@ -35,15 +35,15 @@ absl::Duration RetryBackoff(uint32_t attempt, double jitter, absl::Duration firs
 
 // Owns one unary call and retries it after transient failures: UNAVAILABLE, RESOURCE_EXHAUSTED, CANCELLED by the server
 // (finally reported as UNAVAILABLE), no response within attempt_timeout, or, a few times, the reason NOT_OWNER. A
-// DEADLINE_EXCEEDED sent by the server is final. Blocks no thread. Invariant: at most one attempt is in flight, and its
-// context is destroyed before the next attempt begins and before `done`, which is called once. Thread safety: all
+// DEADLINE_EXCEEDED sent by the server is final. Blocks no thread. Invariant: at most one attempt is in flight, and it
+// is destroyed before the next attempt begins and before `done`, which is called once. Thread safety: all
 // methods may be called from any thread.
 class RetryingCall : public std::enable_shared_from_this<RetryingCall> {
  public:
-  // Starts an asynchronous attempt that may take `time`; the context already has the deadline. Calls back when the
-  // attempt ends. Its request and response must outlive the callback.
+  // Starts an asynchronous attempt that may take `time`; it already has the deadline. Calls back when the attempt ends.
+  // Its request and response must outlive the callback.
   using Attempt =
-      absl::AnyInvocable<void(grpc::ClientContext* context, absl::Duration time, std::function<void(grpc::Status)>)>;
+      absl::AnyInvocable<void(CallAttempt* attempt, absl::Duration time, std::function<void(grpc::Status)>)>;
   // Receives the final status and the number of attempts.
   using Done = absl::AnyInvocable<void(absl::Status, uint32_t attempts)>;
 
@@ -82,7 +82,7 @@ class RetryingCall : public std::enable_shared_from_this<RetryingCall> {
   bool retry_now_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Time attempt_deadline_ ABSL_GUARDED_BY(mutex_);
   // Shared, so that Cancel and RetryNow can use them outside the lock while an attempt ends.
-  std::shared_ptr<grpc::ClientContext> context_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<CallAttempt> current_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<grpc::Alarm> alarm_ ABSL_GUARDED_BY(mutex_);
 };
 

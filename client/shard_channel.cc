@@ -208,13 +208,13 @@ void ShardChannel::Begin(std::shared_ptr<Exchange> exchange) {
   calls_.Start(
       message.operation, Options(message.name(), wait),
       // Shared by the attempts and the end of the call.
-      [this, exchange](grpc::ClientContext* context, absl::Duration time, std::function<void(grpc::Status)> end) {
-        BeginAttempt(exchange.get(), context, time, std::move(end));
+      [this, exchange](CallAttempt* attempt, absl::Duration time, std::function<void(grpc::Status)> end) {
+        BeginAttempt(exchange.get(), attempt, time, std::move(end));
       },
       [this, exchange](absl::Status status, uint32_t) { Finish(exchange, std::move(status)); });
 }
 
-void ShardChannel::BeginAttempt(Exchange* exchange, grpc::ClientContext* context, absl::Duration time,
+void ShardChannel::BeginAttempt(Exchange* exchange, CallAttempt* attempt, absl::Duration time,
                                 std::function<void(grpc::Status)> end) {
   // The server's own wait must end before the attempt does.
   const auto wait_ms =
@@ -225,26 +225,33 @@ void ShardChannel::BeginAttempt(Exchange* exchange, grpc::ClientContext* context
       end(status);
     };
   }
-  if (options_.tracer != nullptr) end = Trace(exchange, context, std::move(end));
+  std::optional<CallSpan> span;
+  if (options_.tracer != nullptr) {
+    span = BeginSpan(exchange->message());
+    end = Trace(exchange, *span, std::move(end));
+  }
   const bool retries = exchange->state() != ExchangeState::kTaken;
   if (retries && options_.on_retry) options_.on_retry(rank_);
   exchange->route = UseRoute();
   const Route& route = *exchange->route;
   if (retries) route.Reconnect();
   exchange->StartAttempt(map_epoch_.load(std::memory_order_relaxed), wait_ms, route.slot_sender.get(),
-                         route.channel(exchange->connection), context, std::move(end));
+                         route.channel(exchange->connection), attempt, span.has_value() ? &span->context : nullptr,
+                         std::move(end));
 }
 
-std::function<void(grpc::Status)> ShardChannel::Trace(const Exchange* exchange, grpc::ClientContext* context,
+CallSpan ShardChannel::BeginSpan(const ShardMessage& message) const {
+  CallSpan span = options_.tracer->Begin(MethodOf(message.kind));
+  span.peer = rank_;
+  span.step = message.pushes() ? message.step + 1 : message.step;
+  return span;
+}
+
+std::function<void(grpc::Status)> ShardChannel::Trace(const Exchange* exchange, CallSpan span,
                                                       std::function<void(grpc::Status)> end) {
-  const ShardMessage& message = exchange->message();
-  CallSpan call = options_.tracer->Begin(MethodOf(message.kind));
-  call.peer = rank_;
-  call.step = message.pushes() ? message.step + 1 : message.step;
-  context->AddMetadata(kTraceparent, FormatTraceparent(call.context));
   return
-      [exchange, tracer = options_.tracer, call = std::move(call), end = std::move(end)](const grpc::Status& status) {
-        CallSpan ended = call;
+      [exchange, tracer = options_.tracer, span = std::move(span), end = std::move(end)](const grpc::Status& status) {
+        CallSpan ended = span;
         ended.code = static_cast<absl::StatusCode>(status.error_code());
         ended.request_bytes = exchange->attempt_bytes_sent();
         ended.response_bytes = exchange->attempt_bytes_received();

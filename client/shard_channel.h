@@ -124,10 +124,12 @@ class ShardChannel {
   void SendQueued();
   std::shared_ptr<Exchange> TakeLocked(Lane* lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Begin(std::shared_ptr<Exchange> exchange);
-  void BeginAttempt(Exchange* exchange, grpc::ClientContext* context, absl::Duration time,
+  void BeginAttempt(Exchange* exchange, CallAttempt* attempt, absl::Duration time,
                     std::function<void(grpc::Status)> end);
-  // Names a span of the tracer in the attempt's metadata; the result records the span, then calls `end`.
-  std::function<void(grpc::Status)> Trace(const Exchange* exchange, grpc::ClientContext* context,
+  // Begins the span of an attempt to send the message, for the tracer.
+  CallSpan BeginSpan(const ShardMessage& message) const;
+  // Returns a function that records the attempt's span, then calls `end`.
+  std::function<void(grpc::Status)> Trace(const Exchange* exchange, CallSpan span,
                                           std::function<void(grpc::Status)> end);
   void Finish(std::shared_ptr<Exchange> exchange, absl::Status status);
   CallOptions Options(const char* operation, absl::Duration wait) const;

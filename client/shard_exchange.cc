@@ -16,9 +16,6 @@ namespace {
 
 using Kind = ShardMessage::Kind;
 
-// If request and response are smaller, sending them is faster than copying them to shared memory.
-constexpr uint64_t kMinSharedBytes = uint64_t{16} << 10;
-
 // A call that records when its response begins to arrive: the server sends headers when the response is ready.
 class WatchedCall : public grpc::ClientUnaryReactor {
  public:
@@ -85,33 +82,52 @@ void ShardExchange::Prepare(ErrorFeedback* feedback) {
 }
 
 void ShardExchange::StartAttempt(uint64_t map_epoch, uint32_t wait_ms, SlotSender* slot_sender,
-                                 const std::shared_ptr<grpc::Channel>& channel, grpc::ClientContext* context,
-                                 std::function<void(grpc::Status)> end) {
+                                 const std::shared_ptr<grpc::Channel>& channel, CallAttempt* attempt,
+                                 const TraceContext* span, std::function<void(grpc::Status)> end) {
   state_ = Next(state_, ExchangeEvent::kAttempt);
   const bool first = state_ == ExchangeState::kFirstAttempt;
   if (!first) ++retries_;
   loan_.reset();
+  slot_response_.reset();
+  response_.Clear();
+  answer_begun_ = absl::InfiniteFuture();
   absl::StatusOr<grpc::ByteBuffer> request = MakeRequest(map_epoch, wait_ms, first ? slot_sender : nullptr);
   if (!request.ok()) {
     // A call that begins on a cancelled context ends at once, but not on this thread.
-    context->TryCancel();
+    attempt->TryCancel();
     end = [end = std::move(end), why = std::string(request.status().message())](const grpc::Status&) {
       end(grpc::Status(grpc::StatusCode::INTERNAL, why));
     };
     const grpc::Slice nothing;
     request = grpc::ByteBuffer(&nothing, 1);
   }
+  if (loan_.has_value()) {
+    // The slot has a copy, so that no memory is lent any more.
+    request->Clear();
+    if (StartInSlot(*attempt, span, end)) return;
+    request = EncodeReference(loan_->reference());
+  }
   request_.Swap(&*request);
-  response_.Clear();
-  answer_begun_ = absl::InfiniteFuture();
+  if (span != nullptr) attempt->AddMetadata(kTraceparent, FormatTraceparent(*span));
   const std::string& method = MethodOf(message_.kind);
   grpc::GenericStub stub(channel);
   if (options_.watch_answers) {
     auto* const call = new WatchedCall(&answer_begun_, std::move(end));
-    stub.PrepareUnaryCall(context, method, grpc::StubOptions(), &request_, &response_, call);
+    stub.PrepareUnaryCall(attempt, method, grpc::StubOptions(), &request_, &response_, call);
     return call->StartCall();
   }
-  stub.UnaryCall(context, method, grpc::StubOptions(), &request_, &response_, std::move(end));
+  stub.UnaryCall(attempt, method, grpc::StubOptions(), &request_, &response_, std::move(end));
+}
+
+bool ShardExchange::StartInSlot(CallAttempt& attempt, const TraceContext* span,
+                                const std::function<void(grpc::Status)>& end) {
+  SlotRequest call = {.method = static_cast<uint32_t>(message_.kind)};
+  if (span != nullptr) call.caller = *span;
+  return loan_->Begin(call, attempt, [this, end](const grpc::Status& status, const SlotResponse& response) {
+    if (options_.watch_answers) answer_begun_ = absl::Now();
+    if (status.ok()) slot_response_ = response;
+    end(status);
+  });
 }
 
 ShardReply ShardExchange::End(absl::Status status, absl::FunctionRef<std::string()> shard) {
@@ -150,7 +166,8 @@ void ShardExchange::WhenReleased(absl::AnyInvocable<void()> then) {
 
 absl::StatusOr<grpc::ByteBuffer> ShardExchange::MakeRequest(uint64_t map_epoch, uint32_t wait_ms,
                                                             SlotSender* slot_sender) {
-  const bool shares = slot_sender != nullptr && Bytes() >= kMinSharedBytes;
+  const uint64_t bytes = Bytes();
+  const bool shares = slot_sender != nullptr;
   // A single large payload is a piece of the message, aligned in its slot.
   const SliceTransfer* const only = message_.slices.size() == 1 && !fetched_ ? &message_.slices[0] : nullptr;
   const bool fetches = shares && only != nullptr && only->gradient_copier != nullptr &&
@@ -162,7 +179,7 @@ absl::StatusOr<grpc::ByteBuffer> ShardExchange::MakeRequest(uint64_t map_epoch, 
   attempt_bytes_sent_ = request.Length();
   bytes_sent_ += attempt_bytes_sent_;
   if (shares) {
-    loan_ = slot_sender->Lend(request, [&](absl::string_view piece, char* to) {
+    loan_ = slot_sender->Lend(request, bytes, [&](absl::string_view piece, char* to) {
       if (fetches && piece.data() == reinterpret_cast<const char*>(only->gradient.data())) {
         const absl::Span<float> floats(reinterpret_cast<float*>(to), only->gradient.size());
         return only->gradient_copier->Fetch(only->offset, floats).ok();
@@ -170,7 +187,7 @@ absl::StatusOr<grpc::ByteBuffer> ShardExchange::MakeRequest(uint64_t map_epoch, 
       return CopyBytes(piece, to);
     });
   }
-  if (loan_.has_value()) return EncodeReference(loan_->reference());
+  if (loan_.has_value()) return request;
   // The request lends the memory, which may thus be filled after it.
   if (absl::Status status = FetchGradients(); !status.ok()) return status;
   return request;
@@ -261,11 +278,17 @@ grpc::ByteBuffer ShardExchange::EncodeRows(uint64_t map_epoch, uint32_t wait_ms)
 }
 
 uint64_t ShardExchange::attempt_bytes_received() const {
+  if (slot_response_.has_value()) return slot_response_->bytes;
   const std::optional<v1::SharedSlot> reference = FindReference(response_);
   return response_.Length() + (reference.has_value() ? reference->bytes() : 0);
 }
 
 absl::StatusOr<ReceivedBytes> ShardExchange::Answer() const {
+  if (slot_response_.has_value()) {
+    const absl::StatusOr<absl::string_view> answer = loan_->Answer(*slot_response_);
+    if (!answer.ok()) return absl::InternalError(answer.status().message());
+    return ReceivedBytes{{}, {*answer}};
+  }
   const std::optional<v1::SharedSlot> reference = FindReference(response_);
   if (!reference.has_value()) return BytesOf(response_);
   if (!loan_.has_value()) return absl::InternalError("the response is in shared memory, but the request was not");

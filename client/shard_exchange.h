@@ -19,9 +19,10 @@
 #include "client/rows/row_message.h"
 #include "client/shared_memory/slot_sender.h"
 #include "client/slice_message.h"
+#include "common/rpc/call_attempt.h"
+#include "common/trace/trace_context.h"
 #include "common/wire/payload_message.h"
 #include "grpcpp/channel.h"
-#include "grpcpp/client_context.h"
 
 namespace ballast {
 
@@ -118,9 +119,10 @@ class ShardExchange {
   void Prepare(ErrorFeedback* feedback);
 
   // Starts an attempt in which the server may wait for `wait_ms`; calls `end` after it. A first attempt uses shared
-  // memory, unless `slot_sender` is null.
+  // memory, unless `slot_sender` is null; then, if the server serves calls there, it needs no channel. `span` makes the
+  // attempt; null: it is not traced.
   void StartAttempt(uint64_t map_epoch, uint32_t wait_ms, SlotSender* slot_sender,
-                    const std::shared_ptr<grpc::Channel>& channel, grpc::ClientContext* context,
+                    const std::shared_ptr<grpc::Channel>& channel, CallAttempt* attempt, const TraceContext* span,
                     std::function<void(grpc::Status)> end);
 
   // Ends the call with the status of its last attempt. `shard` names the shard in errors.
@@ -139,12 +141,15 @@ class ShardExchange {
   uint64_t attempt_bytes_received() const;
 
  private:
+  // Calls the server through the loan's slot; returns whether it serves such calls. After that the attempt may have
+  // ended.
+  bool StartInSlot(CallAttempt& attempt, const TraceContext* span, const std::function<void(grpc::Status)>& end);
   // Returns the approximate size of the larger of request and response.
   uint64_t Bytes() const;
   v1::PushHeader Header(uint64_t map_epoch) const;
   grpc::ByteBuffer Encode(uint64_t map_epoch, uint32_t wait_ms) const;
   // Encodes a request and, if `slot_sender` is not null and has room, copies it to shared memory; `loan_` then holds it
-  // and the result refers to it. Gradients with copiers are fetched to where they are sent from.
+  // and is to be sent. Gradients with copiers are fetched to where they are sent from.
   absl::StatusOr<grpc::ByteBuffer> MakeRequest(uint64_t map_epoch, uint32_t wait_ms, SlotSender* slot_sender);
   // Fetches gradients with copiers into the caller's memory, once.
   absl::Status FetchGradients();
@@ -165,6 +170,8 @@ class ShardExchange {
   grpc::ByteBuffer response_;
   // Shared memory for the first attempt's request and response, if used.
   std::optional<BlockLoan> loan_;
+  // Where in the loan the response is, if the call was made there.
+  std::optional<SlotResponse> slot_response_;
   uint32_t retries_ = 0;
   uint64_t bytes_sent_ = 0;
   uint64_t attempt_bytes_sent_ = 0;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <limits>
 #include <random>
 #include <thread>
 
@@ -199,26 +200,71 @@ TEST(SharedMemoryTest, ACopierCopiesOnce) {
   }
 }
 
-// The server has overwritten the gradients in shared memory with its responses, which are lost.
+// The connection ends while the calls wait in shared memory, which has the server's copy of their gradients.
 TEST(SharedMemoryTest, ARetryFetchesTheGradientAgain) {
-  const std::vector<float> want = Train(false, v1::ENCODING_FP32, v1::ENCODING_FP32);
+  const std::unique_ptr<Server> server = Serve();
+  const std::unique_ptr<FaultProxy> proxy = *FaultProxy::Start(server->address(), {}, 1);
+  ClientOptions options = OptionsFor(*server, 1);
+  options.policy.mutable_sync();
+  const std::unique_ptr<Client> other = JoinAs(options);
+  options.worker = 0;
+  options.shards = {proxy->address()};
+  const std::unique_ptr<Client> client = JoinAs(options);
+  AwaitSharing(*client);
+  AwaitSharing(*other);
+  FarTensor tensor;
+  const std::vector<float> gradient = Gradient();
+  std::vector<float> values(kElements);
+  for (int step = 0; step < 3; ++step) {
+    const Future<PushResult> pushed = tensor.PushPull(*client, step);
+    if (step == 1) {
+      while (StatusOf(*other).waiting() < 4) std::this_thread::yield();
+      proxy->CutAll();
+      while (StatusOf(*other).duplicates() < 4) std::this_thread::yield();
+    }
+    ASSERT_TRUE(other->PushPull(step, 1, {{1, gradient}}, {{1, absl::MakeSpan(values)}}).Get().ok());
+    ASSERT_TRUE(pushed.Get().ok()) << pushed.Get().status();
+  }
+  EXPECT_TRUE(tensor.own_gradient != std::vector<float>(kElements));
+  EXPECT_TRUE(tensor.values == values);
+}
+
+TEST(SharedMemoryTest, SmallMessagesNeedNoConnection) {
   const std::unique_ptr<Server> server = Serve();
   const std::unique_ptr<FaultProxy> proxy = *FaultProxy::Start(server->address(), {}, 1);
   ClientOptions options = OptionsFor(*server, 0);
   options.shards = {proxy->address()};
   const std::unique_ptr<Client> client = JoinAs(options);
+  ASSERT_TRUE(client->Declare({Spec(2, "small", 3)}).ok());
   AwaitSharing(*client);
-  FarTensor tensor;
-  for (int step = 0; step < 3; ++step) {
-    proxy->SetPlan({.drop_replies = step == 1 ? 1.0 : 0.0, .silence = absl::ZeroDuration()});
-    const Future<PushResult> pushed = tensor.PushPull(*client, step);
-    while (step == 1 && proxy->counts().dropped_replies == 0) std::this_thread::yield();
-    proxy->SetPlan({});
-    ASSERT_TRUE(pushed.Get().ok()) << pushed.Get().status();
+  const uint64_t bytes = proxy->counts().bytes;
+  const std::vector<float> gradient(3, 1);
+  std::vector<float> values(3);
+  for (int step = 0; step < 100; ++step) {
+    const auto pushed = client->PushPull(step, 1, {{2, gradient}}, {{2, absl::MakeSpan(values)}}).Get();
+    ASSERT_TRUE(pushed.ok()) << pushed.status();
   }
-  EXPECT_GT(StatusOf(*client).duplicates(), 0u);
-  EXPECT_TRUE(tensor.own_gradient != std::vector<float>(kElements));
-  EXPECT_TRUE(tensor.values == want);
+  EXPECT_EQ(values[2], 0);
+  EXPECT_LT(proxy->counts().bytes - bytes, 1000);
+}
+
+TEST(SharedMemoryTest, ARefusalHasTheMessageThatItHasOverAConnection) {
+  std::string messages[2];
+  for (const bool shared : {true, false}) {
+    const std::unique_ptr<Server> server = Serve();
+    ClientOptions options = OptionsFor(*server, 0);
+    options.shared_memory = shared;
+    const std::unique_ptr<Client> client = JoinAs(options);
+    if (shared) AwaitSharing(*client);
+    std::vector<float> gradient(kElements);
+    gradient[7] = std::numeric_limits<float>::infinity();
+    const absl::Status refused = client->Push(0, 1, {{1, gradient}}).Get().status();
+    EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << refused;
+    // The ports differ.
+    messages[shared] = absl::StrCat(v1::ErrorReason_Name(ReasonOf(refused)), " ",
+                                    refused.message().substr(refused.message().find("push")));
+  }
+  EXPECT_EQ(messages[0], messages[1]);
 }
 
 TEST(SharedMemoryTest, AGradientThatCannotBeFetchedIsNotPushed) {
@@ -267,7 +313,10 @@ TEST(SharedMemoryTest, IsGivenBackWhenItsClientIsGone) {
     EXPECT_EQ(StatusOf(*watcher).shared_regions(), 1u);
   }
   const absl::Time give_up = absl::Now() + absl::Seconds(60);
-  while (StatusOf(*watcher).shared_regions() > 0 && absl::Now() < give_up) {
+  const auto holds = [](const v1::GetStatusResponse& status) {
+    return status.shared_regions() > 0 || status.bytes_in_flight() > 0;
+  };
+  while (holds(StatusOf(*watcher)) && absl::Now() < give_up) {
   }
   EXPECT_EQ(StatusOf(*watcher).shared_regions(), 0u);
   EXPECT_EQ(StatusOf(*watcher).bytes_in_flight(), 0u);
@@ -457,6 +506,86 @@ TEST(SharedMemoryTest, ServerSurvivesWhateverLiesThere) {
   EXPECT_GT(refused, 10);
   std::vector<float> values(kElements);
   EXPECT_TRUE(honest->Pull(0, {{1, absl::MakeSpan(values)}}).Get().ok());
+}
+
+// A client makes calls that are no calls, changes them while they are served, and rings for nothing.
+TEST(SharedMemoryTest, ServerSurvivesWhateverIsCalledThere) {
+  const std::unique_ptr<Server> server = Serve();
+  const std::unique_ptr<Client> honest = JoinAs(OptionsFor(*server, 0));
+  {
+    const Stranger stranger(*server);
+    ASSERT_NE(stranger.region, nullptr);
+    SharedRegion& region = *stranger.region;
+    ASSERT_TRUE(region.offers_calls());
+    v1::PushPullRequest push;
+    push.mutable_header()->set_job("shared");
+    push.mutable_header()->set_worker(1);
+    push.mutable_header()->set_incarnation(1);
+    push.set_wait_ms(1);
+    v1::SliceGradient* gradient = push.add_gradients();
+    gradient->set_tensor_id(1);
+    gradient->set_encoding(v1::ENCODING_TOP_K);
+    for (uint32_t i = 0; i < 2000; ++i) gradient->mutable_payload()->append(reinterpret_cast<const char*>(&i), 4);
+    gradient->mutable_payload()->append(8000, 0);
+
+    std::mt19937 random(7);
+    std::atomic<bool> done{false};
+    std::thread scribbler([&] {
+      std::mt19937 own(8);
+      while (!done) {
+        // The first page has the slots' owners and the bells.
+        char* const memory = own() % 2 == 0 ? region.Slot(0).data() : region.memory().data();
+        const size_t at = own() % (memory == region.memory().data() ? 4096 : 16384);
+        memory[at] = static_cast<char>(own() % 8);
+        if (own() % 64 == 0) region.server_bell().Ring();
+      }
+    });
+    for (int i = 0; i < 3000; ++i) {
+      push.mutable_header()->set_sequence(i + 1);
+      const std::string text = push.SerializeAsString();
+      const uint32_t slot = random() % region.slots();
+      std::memcpy(region.Slot(slot).data(), text.data(), text.size());
+      if (random() % 4 == 0) region.Slot(slot)[random() % text.size()] = static_cast<char>(random());
+      SlotRequest call = {.method = 2, .bytes = static_cast<uint32_t>(text.size())};
+      if (random() % 8 == 0) call.method = random();
+      if (random() % 16 == 0) call.offset = random();
+      if (random() % 16 == 0) call.bytes = random();
+      call.caller.span = call.caller.trace_low = random() % 2;
+      region.Call(slot, call);
+      if (random() % 16 == 0) region.CancelCall(slot);
+      if (random() % 8 == 0) absl::SleepFor(absl::Microseconds(100));
+    }
+    done = true;
+    scribbler.join();
+  }
+  std::vector<float> values(kElements);
+  EXPECT_TRUE(honest->Pull(0, {{1, absl::MakeSpan(values)}}).Get().ok());
+  const absl::Time give_up = absl::Now() + absl::Seconds(60);
+  const auto leaves = [&] { return StatusOf(*honest).shared_regions() < 2; };
+  while (!leaves() && absl::Now() < give_up) absl::SleepFor(absl::Milliseconds(10));
+  EXPECT_TRUE(leaves());
+}
+
+// Without a response: the client ends while its calls wait for another worker.
+TEST(SharedMemoryTest, ACallWhoseClientEndsHoldsNothing) {
+  const std::unique_ptr<Server> server = Serve();
+  ClientOptions options = OptionsFor(*server, 0);
+  options.policy.mutable_sync();
+  const std::unique_ptr<Client> watcher = JoinAs(options);
+  options.worker = 1;
+  std::unique_ptr<Client> client = JoinAs(options);
+  AwaitSharing(*client);
+  const uint64_t before = StatusOf(*watcher).bytes_in_flight();
+  std::vector<float> values(kElements);
+  const Future<PullResult> waits = client->Pull(1, {{1, absl::MakeSpan(values)}});
+  while (StatusOf(*watcher).waiting() < 4) std::this_thread::yield();
+  client.reset();
+  EXPECT_FALSE(waits.Get().ok());
+  const absl::Time give_up = absl::Now() + absl::Seconds(60);
+  while (StatusOf(*watcher).waiting() > 0 && absl::Now() < give_up) absl::SleepFor(absl::Milliseconds(1));
+  const v1::GetStatusResponse status = StatusOf(*watcher);
+  EXPECT_EQ(status.waiting(), 0u);
+  EXPECT_LT(status.bytes_in_flight(), before);
 }
 
 }  // namespace

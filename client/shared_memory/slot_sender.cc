@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/shared_memory/shared_message.h"
 #include "common/shared_memory/shared_region.h"
@@ -65,14 +66,14 @@ void SlotSender::Shutdown() {
   if (streaming_) stream_->Cancel();
 }
 
-std::optional<BlockLoan> SlotSender::Lend(const grpc::ByteBuffer& message, CopyPiece copy) {
+std::optional<BlockLoan> SlotSender::Lend(const grpc::ByteBuffer& message, uint64_t bytes, CopyPiece copy) {
   std::shared_ptr<SlotPool> pool;
   {
     absl::MutexLock lock(&mutex_);
     pool = pool_;
     if (pool == nullptr) AskIfDueLocked();
   }
-  if (pool == nullptr) return std::nullopt;
+  if (pool == nullptr || (pool->caller() == nullptr && bytes < kMinSharedBytes)) return std::nullopt;
   return BlockLoan::Make(std::move(pool), message, copy);
 }
 
@@ -95,7 +96,11 @@ void SlotSender::OnRegion(const v1::SharedRegion& description) {
   if (region.ok() && pin_) pin = pin_((*region)->memory());
   absl::MutexLock lock(&mutex_);
   if (region.ok() && !shutdown_) {
-    pool_ = std::make_shared<SlotPool>(*std::move(region), std::move(pin));
+    if ((*region)->offers_calls()) {
+      caller_ = std::make_shared<SlotCaller>(*region);
+      receivers_.Start([caller = caller_] { caller->Run(); });
+    }
+    pool_ = std::make_shared<SlotPool>(*std::move(region), std::move(pin), caller_);
     return;
   }
   ask_at_ = absl::InfiniteFuture();
@@ -105,13 +110,17 @@ void SlotSender::OnRegion(const v1::SharedRegion& description) {
 void SlotSender::OnEnd(const grpc::Status& status) {
   absl::MutexLock lock(&mutex_);
   pool_.reset();
+  if (caller_ != nullptr) {
+    caller_->End({grpc::UNAVAILABLE, absl::StrCat("the server no longer shares memory: ", status.error_message())});
+    caller_.reset();
+  }
   streaming_ = false;
   const bool server_lost = status.error_code() == grpc::StatusCode::UNAVAILABLE;
   ask_at_ = std::max(ask_at_, server_lost ? absl::Now() + kRetryPause : absl::InfiniteFuture());
 }
 
-SlotPool::SlotPool(std::shared_ptr<SharedRegion> region, std::shared_ptr<void> pin)
-    : region_(std::move(region)), pin_(std::move(pin)) {
+SlotPool::SlotPool(std::shared_ptr<SharedRegion> region, std::shared_ptr<void> pin, std::shared_ptr<SlotCaller> caller)
+    : region_(std::move(region)), pin_(std::move(pin)), caller_(std::move(caller)) {
   for (uint32_t slot = region_->slots(); slot-- > 0;) free_.push_back(slot);
 }
 
@@ -154,6 +163,26 @@ absl::StatusOr<absl::string_view> BlockLoan::Answer(const v1::SharedSlot& answer
     return absl::InvalidArgumentError("the response is in another slot of shared memory than the request");
   }
   return MessageAt(answer, pool_->region().Slot(reference_.slot()));
+}
+
+absl::StatusOr<absl::string_view> BlockLoan::Answer(const SlotResponse& answer) const {
+  v1::SharedSlot spot = reference_;
+  spot.set_offset(answer.offset);
+  spot.set_bytes(answer.bytes);
+  return Answer(spot);
+}
+
+bool BlockLoan::Begin(SlotRequest call, CallAttempt& attempt, SlotCaller::Done done) {
+  const std::shared_ptr<SlotCaller> caller = pool_->caller();
+  if (caller == nullptr) return false;
+  const uint32_t slot = reference_.slot();
+  call.offset = reference_.offset();
+  call.bytes = reference_.bytes();
+  const uint64_t number = caller->Begin(slot, call, absl::FromChrono(attempt.deadline()), std::move(done));
+  if (number == 0) return false;
+  // From here on the response may have destroyed this.
+  attempt.OnCancel([caller, slot, number] { caller->Cancel(slot, number); });
+  return true;
 }
 
 }  // namespace ballast

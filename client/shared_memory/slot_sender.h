@@ -17,6 +17,9 @@
 #include "absl/types/span.h"
 #include "ballast/v1/parameter_service.grpc.pb.h"
 #include "ballast/v1/parameter_service.pb.h"
+#include "client/shared_memory/slot_caller.h"
+#include "common/concurrency/background_threads.h"
+#include "common/rpc/call_attempt.h"
 #include "common/shared_memory/shared_message.h"
 #include "common/shared_memory/shared_region.h"
 #include "grpcpp/channel.h"
@@ -32,8 +35,9 @@ using PinMemory = std::function<std::shared_ptr<void>(absl::Span<char>)>;
 // Thread safety: all methods may be called from any thread.
 class SlotPool {
  public:
-  // `pin` is destroyed before the region.
-  explicit SlotPool(std::shared_ptr<SharedRegion> region, std::shared_ptr<void> pin = nullptr);
+  // `pin` is destroyed before the region. Null `caller`: the server serves no calls in slots.
+  explicit SlotPool(std::shared_ptr<SharedRegion> region, std::shared_ptr<void> pin = nullptr,
+                    std::shared_ptr<SlotCaller> caller = nullptr);
 
   // Returns the slot that was freed last, because its memory is still in the caches.
   std::optional<uint32_t> Take();
@@ -41,10 +45,12 @@ class SlotPool {
   void Return(uint32_t slot);
 
   SharedRegion& region() { return *region_; }
+  const std::shared_ptr<SlotCaller>& caller() const { return caller_; }
 
  private:
   const std::shared_ptr<SharedRegion> region_;
   const std::shared_ptr<void> pin_;
+  const std::shared_ptr<SlotCaller> caller_;
   absl::Mutex mutex_;
   std::vector<uint32_t> free_ ABSL_GUARDED_BY(mutex_);
   // Slots of calls that ended while the server still used them.
@@ -72,6 +78,13 @@ class BlockLoan {
   // Returns the response, which the server wrote into the same slot; valid while this object exists. INVALID_ARGUMENT
   // if `answer` refers to another slot.
   absl::StatusOr<absl::string_view> Answer(const v1::SharedSlot& answer) const;
+  // Same, for the response to a call that Begin began.
+  absl::StatusOr<absl::string_view> Answer(const SlotResponse& answer) const;
+
+  // Calls the server with the message in the slot, if it serves such calls; returns whether it does. `attempt`, which
+  // has the deadline, outlives this function, and may cancel the call; `done` is as for SlotCaller::Begin, and may be
+  // called before this returns. `call` says all but the place of the message.
+  bool Begin(SlotRequest call, CallAttempt& attempt, SlotCaller::Done done);
 
  private:
   explicit BlockLoan(std::shared_ptr<SlotPool> pool) : pool_(std::move(pool)) {}
@@ -81,9 +94,10 @@ class BlockLoan {
   v1::SharedSlot reference_;
 };
 
-// Owns a client's share of a local server's shared memory, and copies messages into it. Requests the memory with the
-// first message, and again after the server was lost; until the server provides it, Lend returns nullopt.
-// Thread safety: all methods may be called from any thread. The destructor returns after gRPC's last callback.
+// Owns a client's share of a local server's shared memory, copies messages into it, and receives the responses to calls
+// in it. Requests the memory with the first message, and again after the server was lost; until the server provides
+// it, Lend returns nullopt. Thread safety: all methods may be called from any thread. The destructor returns after
+// gRPC's last callback and the last response, so it must not run on their threads.
 class SlotSender {
  public:
   // Returns the channel to the server at this time; called with locks held, must not block.
@@ -94,8 +108,13 @@ class SlotSender {
   ~SlotSender();
   SlotSender(const SlotSender&) = delete;
 
-  // Copies the message into a slot; nullopt if there is none, or `copy` fails. Blocks only in `copy`.
-  std::optional<BlockLoan> Lend(const grpc::ByteBuffer& message, CopyPiece copy);
+  // If request and response are smaller, sending them is faster than copying them to shared memory, unless the server
+  // serves calls there.
+  static constexpr uint64_t kMinSharedBytes = uint64_t{16} << 10;
+
+  // Copies the message into a slot; nullopt if there is none, or `copy` fails, or the message is better sent. Blocks
+  // only in `copy`. `bytes`: size of the larger of request and response.
+  std::optional<BlockLoan> Lend(const grpc::ByteBuffer& message, uint64_t bytes, CopyPiece copy);
 
   // Returns whether the server provides memory now.
   bool has_memory() const;
@@ -123,6 +142,10 @@ class SlotSender {
   bool streaming_ ABSL_GUARDED_BY(mutex_) = false;
   // Null if there is no memory.
   std::shared_ptr<SlotPool> pool_ ABSL_GUARDED_BY(mutex_);
+  // Null if no stream's server serves calls; stays until the stream ends.
+  std::shared_ptr<SlotCaller> caller_ ABSL_GUARDED_BY(mutex_);
+  // Declared last: its destructor waits for threads that use the channel's messages.
+  BackgroundThreads receivers_;
 };
 
 }  // namespace ballast

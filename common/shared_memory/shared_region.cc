@@ -27,12 +27,19 @@ constexpr char kName[] = "ballast-shared-region";
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 constexpr uint64_t kPageBytes = 4096;
-constexpr uint64_t kOwnerSpacing = 64;
-static_assert(kOwnerSpacing * (SharedRegion::kMaxSlots + 1) <= kPageBytes);
+constexpr uint64_t kLineBytes = 64;
+// Line 0 has the id and what the server offers.
+constexpr uint64_t kOfferOffset = 8;
+constexpr uint32_t kOffersCalls = 1;
+constexpr uint64_t kServerBellLine = SharedRegion::kMaxSlots + 1;
+constexpr uint64_t kClientBellLine = SharedRegion::kMaxSlots + 2;
+static_assert(kLineBytes * (kClientBellLine + 1) <= kPageBytes);
 static_assert(SharedRegion::kSlotBytes % kPageBytes == 0);
 static_assert(std::atomic<uint32_t>::is_always_lock_free && sizeof(std::atomic<uint32_t>) == sizeof(uint32_t));
 
-enum OwnerCode : uint32_t { kClient = 0, kLent = 1, kServer = 2 };
+enum OwnerCode : uint32_t { kClient = 0, kLent = 1, kServer = 2, kCalled = 3, kAnswered = 4 };
+
+constexpr uint32_t kSampled = 1;
 
 std::string LinkTarget(const std::string& path) {
   char target[256];
@@ -47,6 +54,14 @@ char* Map(int descriptor, uint64_t bytes) {
 }
 
 }  // namespace
+
+// Atomic throughout, because the other process may write at any time.
+struct SharedRegion::Line {
+  std::atomic<uint32_t> owner;
+  std::atomic<uint32_t> method, offset, bytes;
+  std::atomic<uint64_t> trace_high, trace_low, span;
+  std::atomic<uint32_t> flags, code, cancelled;
+};
 
 uint64_t SharedRegion::BytesOf(uint32_t slots) { return kPageBytes + slots * kSlotBytes; }
 
@@ -122,15 +137,23 @@ absl::Span<char> SharedRegion::Slot(uint32_t slot) const {
   return {memory_ + kPageBytes + slot * kSlotBytes, kSlotBytes};
 }
 
-std::atomic<uint32_t>& SharedRegion::Owner(uint32_t slot) const {
-  return *std::launder(reinterpret_cast<std::atomic<uint32_t>*>(memory_ + kOwnerSpacing * (slot + 1)));
+SharedRegion::Line& SharedRegion::LineOf(uint32_t slot) const {
+  static_assert(sizeof(Line) <= kLineBytes && std::atomic<uint64_t>::is_always_lock_free);
+  return *std::launder(reinterpret_cast<Line*>(memory_ + kLineBytes * (slot + 1)));
 }
+
+std::atomic<uint32_t>& SharedRegion::Owner(uint32_t slot) const { return LineOf(slot).owner; }
 
 void SharedRegion::Lend(uint32_t slot) { Owner(slot).store(kLent, std::memory_order_release); }
 
 bool SharedRegion::TakeBack(uint32_t slot) {
-  uint32_t owner = kLent;
-  return Owner(slot).compare_exchange_strong(owner, kClient, std::memory_order_acq_rel) || owner == kClient;
+  std::atomic<uint32_t>& owner = Owner(slot);
+  uint32_t now = owner.load(std::memory_order_acquire);
+  while (now != kClient) {
+    if (now == kServer) return false;
+    if (owner.compare_exchange_weak(now, kClient, std::memory_order_acq_rel)) break;
+  }
+  return true;
 }
 
 bool SharedRegion::Borrow(uint32_t slot) {
@@ -139,6 +162,81 @@ bool SharedRegion::Borrow(uint32_t slot) {
 }
 
 void SharedRegion::GiveBack(uint32_t slot) { Owner(slot).store(kClient, std::memory_order_release); }
+
+void SharedRegion::OfferCalls() { std::memcpy(memory_ + kOfferOffset, &kOffersCalls, sizeof(kOffersCalls)); }
+
+bool SharedRegion::offers_calls() const {
+  uint32_t offer = 0;
+  std::memcpy(&offer, memory_ + kOfferOffset, sizeof(offer));
+  return offer == kOffersCalls;
+}
+
+void SharedRegion::Call(uint32_t slot, const SlotRequest& request) {
+  Line& line = LineOf(slot);
+  line.method.store(request.method, std::memory_order_relaxed);
+  line.offset.store(request.offset, std::memory_order_relaxed);
+  line.bytes.store(request.bytes, std::memory_order_relaxed);
+  line.trace_high.store(request.caller.trace_high, std::memory_order_relaxed);
+  line.trace_low.store(request.caller.trace_low, std::memory_order_relaxed);
+  line.span.store(request.caller.span, std::memory_order_relaxed);
+  line.flags.store(request.caller.sampled ? kSampled : 0, std::memory_order_relaxed);
+  line.cancelled.store(0, std::memory_order_relaxed);
+  line.owner.store(kCalled, std::memory_order_release);
+  server_bell().Ring();
+}
+
+std::optional<SlotResponse> SharedRegion::TakeResponse(uint32_t slot) {
+  Line& line = LineOf(slot);
+  if (line.owner.load(std::memory_order_acquire) != kAnswered) return std::nullopt;
+  const SlotResponse response = {.code = line.code.load(std::memory_order_relaxed),
+                                 .offset = line.offset.load(std::memory_order_relaxed),
+                                 .bytes = line.bytes.load(std::memory_order_relaxed)};
+  line.owner.store(kClient, std::memory_order_release);
+  return response;
+}
+
+void SharedRegion::CancelCall(uint32_t slot) {
+  LineOf(slot).cancelled.store(1, std::memory_order_release);
+  server_bell().Ring();
+}
+
+std::optional<SlotRequest> SharedRegion::TakeCall(uint32_t slot) {
+  Line& line = LineOf(slot);
+  uint32_t owner = kCalled;
+  if (line.owner.load(std::memory_order_relaxed) != kCalled ||
+      !line.owner.compare_exchange_strong(owner, kServer, std::memory_order_acq_rel)) {
+    return std::nullopt;
+  }
+  return SlotRequest{.method = line.method.load(std::memory_order_relaxed),
+                     .offset = line.offset.load(std::memory_order_relaxed),
+                     .bytes = line.bytes.load(std::memory_order_relaxed),
+                     .caller = {.trace_high = line.trace_high.load(std::memory_order_relaxed),
+                                .trace_low = line.trace_low.load(std::memory_order_relaxed),
+                                .span = line.span.load(std::memory_order_relaxed),
+                                .sampled = (line.flags.load(std::memory_order_relaxed) & kSampled) != 0}};
+}
+
+bool SharedRegion::TakeCancel(uint32_t slot) {
+  std::atomic<uint32_t>& cancelled = LineOf(slot).cancelled;
+  return cancelled.load(std::memory_order_relaxed) != 0 && cancelled.exchange(0, std::memory_order_acq_rel) != 0;
+}
+
+void SharedRegion::Respond(uint32_t slot, const SlotResponse& response) {
+  Line& line = LineOf(slot);
+  line.code.store(response.code, std::memory_order_relaxed);
+  line.offset.store(response.offset, std::memory_order_relaxed);
+  line.bytes.store(response.bytes, std::memory_order_relaxed);
+  line.owner.store(kAnswered, std::memory_order_release);
+  client_bell().Ring();
+}
+
+Doorbell& SharedRegion::server_bell() const {
+  return *std::launder(reinterpret_cast<Doorbell*>(memory_ + kLineBytes * kServerBellLine));
+}
+
+Doorbell& SharedRegion::client_bell() const {
+  return *std::launder(reinterpret_cast<Doorbell*>(memory_ + kLineBytes * kClientBellLine));
+}
 
 std::string MachineId() {
   std::string boot;

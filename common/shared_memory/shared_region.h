@@ -5,14 +5,36 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "ballast/v1/parameter_service.pb.h"
+#include "common/shared_memory/doorbell.h"
+#include "common/trace/trace_context.h"
 #include "common/wire/limits.h"
 
 namespace ballast {
+
+// A call made in a slot, as v1.SharedRegion defines it: what the client writes beside the slot.
+struct SlotRequest {
+  // Index in kSlotMethods.
+  uint32_t method = 0;
+  // Place of the message in the slot. The server has checked neither.
+  uint32_t offset = 0;
+  uint32_t bytes = 0;
+  // The span that makes the call, as in `traceparent`; 0: the call is not traced.
+  TraceContext caller;
+};
+
+// What the server writes beside the slot to end a call.
+struct SlotResponse {
+  // gRPC's status code. Unless it is 0, the slot holds an error (EncodeSlotError) instead of a message.
+  uint32_t code = 0;
+  uint32_t offset = 0;
+  uint32_t bytes = 0;
+};
 
 // Owns one process's mapping of memory that a server shares with one client, in slots of one message each;
 // v1.SharedRegion defines the layout and the handover of slots. Invariant: whatever the other process does, the
@@ -54,9 +76,33 @@ class SharedRegion {
   bool Borrow(uint32_t slot);
   void GiveBack(uint32_t slot);
 
+  // Called by the server, before the client opens the region: it serves calls in slots.
+  void OfferCalls();
+  // Returns whether the server does.
+  bool offers_calls() const;
+
+  // Called by the client. Call begins a call with the message in one of its slots, which is the server's until
+  // TakeResponse returns the response, or TakeBack true. CancelCall asks the server to end the call soon.
+  void Call(uint32_t slot, const SlotRequest& request);
+  std::optional<SlotResponse> TakeResponse(uint32_t slot);
+  void CancelCall(uint32_t slot);
+
+  // Called by the server. TakeCall begins to serve a call, if there is a new one in the slot, with Respond to end it.
+  // TakeCancel returns whether the client has asked to end the call since the last TakeCancel.
+  std::optional<SlotRequest> TakeCall(uint32_t slot);
+  bool TakeCancel(uint32_t slot);
+  void Respond(uint32_t slot, const SlotResponse& response);
+
+  // Rung for the server when there is a new or a cancelled call, and for the client when there is a response.
+  Doorbell& server_bell() const;
+  Doorbell& client_bell() const;
+
  private:
+  struct Line;
+
   SharedRegion(int descriptor, char* memory, uint32_t slots, uint64_t id)
       : descriptor_(descriptor), memory_(memory), slots_(slots), id_(id) {}
+  Line& LineOf(uint32_t slot) const;
   std::atomic<uint32_t>& Owner(uint32_t slot) const;
 
   // -1 if another process created the memory.

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/functional/any_invocable.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "ballast/v1/parameter_service.pb.h"
@@ -22,19 +25,27 @@
 
 namespace ballast {
 
-// Owns one call: the client sends one message and gets one. Shared by gRPC, until OnDone, and by each callback that
-// another thread still has to run; the last of them deletes the call. Thread safety: gRPC's methods as gRPC calls them;
-// the others run in one thread at a time, and change nothing after the call has ended.
-class DataPlane::Call : public grpc::ServerGenericBidiReactor, public std::enable_shared_from_this<Call> {
+// Owns one call: the client sends one message and gets one. What carries them is the subclass's part: it makes the
+// call when the client begins it, passes the request to Handle, and sends what Send and Fail get. Shared by its
+// carrier, until the response has left, and by each callback that another thread still has to run; the last of them
+// deletes the call. Thread safety: Cancel may be called from any thread; the others run in one thread at a time, and
+// change nothing after the call has ended.
+class DataPlane::Call : public std::enable_shared_from_this<Call> {
  public:
   using Handler = void (Call::*)();
+  struct Method {
+    // "/ballast.v1.ParameterService/Push".
+    absl::string_view path;
+    Handler handler;
+    // Null: the call's time is not measured.
+    CallPhases* phases;
+  };
+  static std::array<Method, 6> Methods(DataPlane& plane);
 
-  // Null `phases`: the call's time is not measured.
-  static Call* Begin(Handler handler, CallPhases* phases, DataPlane* plane,
-                     grpc::GenericCallbackServerContext* context);
+  virtual ~Call() = default;
 
-  Call(Handler handler, CallPhases* phases, DataPlane* plane, grpc::GenericCallbackServerContext* context)
-      : handler_(handler), plane_(plane), context_(context), timer_(phases, Clock::Real()) {}
+  // Ends the call's wait for other workers.
+  void Cancel() { wait_.Cancel(); }
 
   void Push();
   void Pull();
@@ -43,26 +54,44 @@ class DataPlane::Call : public grpc::ServerGenericBidiReactor, public std::enabl
   void PullRows();
   void PushRows();
 
-  void OnReadDone(bool ok) override;
+ protected:
+  Call(const Method& method, DataPlane* plane)
+      : handler_(method.handler), path_(method.path), plane_(plane), timer_(method.phases, Clock::Real()) {}
 
-  void OnCancel() override { wait_.Cancel(); }
-  // gRPC has sent the response. A callback may keep the call for a moment longer, but not what the budget covers.
-  void OnDone() override {
-    timer_.End();
-    if (span_ != nullptr) EndSpan();
-    response_.Clear();
-    reserved_.Release();
-    values_reserved_.reset();
-    const std::shared_ptr<Call> last = std::move(for_grpc_);
-  }
-
- private:
-  absl::string_view Method() const { return absl::StripPrefix(context_->method(), "/ballast.v1."); }
-  // Checks the job that the request names, which is unknown when the call begins.
-  absl::Status CheckJob(const std::string& job) const { return plane_->access_->CheckJob(*context_, Method(), job); }
+  // The carrier's part, of a call that has not ended yet. Both end it.
+  virtual void Send(grpc::ByteBuffer response) = 0;
+  virtual void Fail(const absl::Status& status) = 0;
+  // Soon calls `then`, which keeps the call, in a thread for the client.
+  virtual void RunLater(absl::AnyInvocable<void() &&> then) = 0;
+  // The token that the client presented; valid as long as the call.
+  virtual absl::string_view Token() const = 0;
+  // The client's address.
+  virtual std::string Peer() const = 0;
 
   // Begins a span if the client traces the call.
-  void BeginSpan();
+  void BeginSpan(const TraceContext& caller);
+  // Checks what is known before the message is read, and reserves memory for it.
+  absl::Status Admit();
+  // Handles the request, which is `connection_part` followed by `memory_part`. Takes both.
+  void Handle(grpc::ByteBuffer& connection_part, BufferPool::Buffer memory_part);
+  void End(const absl::Status& status);
+  // The response has left. A callback may keep the call for a moment longer, but not what the budget covers.
+  void Sent();
+
+  // Returns whether the request has gradients of slices, so that it is about as large as its response.
+  bool PushesSlices() const { return handler_ == &Call::Push || handler_ == &Call::PushPull; }
+  absl::Status OnShard(const absl::Status& status) const {
+    return Annotate(status, absl::StrCat("shard ", plane_->rank_));
+  }
+  DataPlane& plane() { return *plane_; }
+  CallTimer& timer() { return timer_; }
+
+ private:
+  // Returns "ParameterService/Push".
+  absl::string_view Name() const { return absl::StripPrefix(path_, "/ballast.v1."); }
+  // Checks the job that the request names, which is unknown when the call begins.
+  absl::Status CheckJob(const std::string& job) const { return plane_->access_->CheckJob(Token(), Name(), job); }
+
   // Says for the span which worker's step the call is about.
   void Identify(uint32_t worker, uint64_t step) {
     if (span_ == nullptr) return;
@@ -70,9 +99,6 @@ class DataPlane::Call : public grpc::ServerGenericBidiReactor, public std::enabl
     span_->step = step;
   }
   void EndSpan();
-
-  // Checks what is known before the message is read, and reserves memory for it.
-  absl::Status Admit();
 
   ByteBudget& Budget() { return as_worker_.ok() ? plane_->budget_ : plane_->reader_budget_; }
 
@@ -88,9 +114,6 @@ class DataPlane::Call : public grpc::ServerGenericBidiReactor, public std::enabl
     PushOutcome outcome;
   };
 
-  // Handles the request, whose bytes are in shared memory if there is a reference.
-  void Handle(const std::optional<v1::SharedSlot>& reference);
-
   // Decodes the request, checks its envelope with `check`, and passes it to the shard.
   template <typename Envelope, typename Check>
   absl::StatusOr<Taken<Envelope>> TakePush(Check check);
@@ -104,56 +127,52 @@ class DataPlane::Call : public grpc::ServerGenericBidiReactor, public std::enabl
   void AnswerWithRows(const v1::PullRowsRequest& request, absl::Span<const MessageRows> orders, uint64_t bytes,
                       const Codec& codec);
 
-  // Copies the request from shared memory, into the budget reserved for a message from the network.
-  absl::Status Borrow(const v1::SharedSlot& reference);
-  // The bytes in the call followed by those in shared memory: in that order they are one message.
+  // The two parts of the request: in that order they are one message.
   ReceivedBytes Request() const {
     ReceivedBytes bytes = BytesOf(request_);
-    if (slot_.has_value()) bytes.pieces.push_back(own_request_.bytes());
+    if (!memory_request_.bytes().empty()) bytes.pieces.push_back(memory_request_.bytes());
     return bytes;
   }
 
-  // Frees the request and its reservation, except for `kept_bytes`: those of a response without values, until gRPC has
-  // sent it.
+  // Frees the request and its reservation, except for `kept_bytes`: those of a response without values, until it has
+  // left.
   void DropRequest(uint64_t kept_bytes = 0) {
     request_.Clear();
-    own_request_ = {};
+    memory_request_ = {};
     reserved_.ShrinkTo(kept_bytes);
   }
 
+  // Calls `then`, which answers the call after a wait: in this thread, or, if the work is for another client's call, in
+  // a thread for this call's client. Otherwise the worker that ends a wait would have the answers to all others written
+  // before its own.
+  void RunForClient(absl::AnyInvocable<void() &&> then);
+
   void EndWith(grpc::ByteBuffer response);
-  void End(const absl::Status& status);
   // Returns a callback that ends the call with `response`, or with an error if its durability fails.
   std::function<void(absl::Status)> Ending(grpc::ByteBuffer response);
-  absl::Status OnShard(const absl::Status& status) const {
-    return Annotate(status, absl::StrCat("shard ", plane_->rank_));
-  }
 
   const Handler handler_;
+  const absl::string_view path_;
   DataPlane* const plane_;
-  grpc::GenericCallbackServerContext* const context_;
   // Changed before each step that may end the call in another thread.
   CallTimer timer_;
   // Null if the client does not trace the call.
   std::unique_ptr<CallSpan> span_;
   grpc::ByteBuffer request_;
-  grpc::ByteBuffer response_;
+  // The copy of what was in shared memory.
+  BufferPool::Buffer memory_request_;
   // The budget of the request, then of the small response to a push.
   ByteBudget::Reservation reserved_;
-  // The budget of a response with values until gRPC has sent it, which a peer that does not read delays. Shared with
-  // values that gRPC sends from the shard's memory, which may be freed later.
+  // The budget of a response with values until it has left, which a peer that does not read delays. Shared with values
+  // that gRPC sends from the shard's memory, which may be freed later.
   std::shared_ptr<ByteBudget::Reservation> values_reserved_;
   // OK if the caller may act as a worker; otherwise the reason.
   absl::Status as_worker_;
-  // The shared-memory slot of request and response, if used. Nothing in it is read twice.
-  std::optional<SlotView> slot_;
-  // The request's copy.
-  BufferPool::Buffer own_request_;
   CancellableWait wait_{[shard = plane_->shard_](WaitList::Ticket ticket) { shard->CancelPull(ticket); }};
   // Epoch of the shard map that the sender used.
   uint64_t map_epoch_ = 0;
-  // gRPC's reference: it only knows an address. Null after OnDone.
-  std::shared_ptr<Call> for_grpc_;
+  // Size of a push-pull's request, which is about that of its response; otherwise unknown.
+  uint64_t response_bytes_ = std::numeric_limits<uint64_t>::max();
 };
 
 }  // namespace ballast

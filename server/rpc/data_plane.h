@@ -4,9 +4,13 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/concurrency/background_threads.h"
 #include "common/concurrency/executor.h"
 #include "grpcpp/generic/async_generic_service.h"
 #include "server/memory/buffer_pool.h"
@@ -63,6 +67,10 @@ class DataPlane : public grpc::CallbackGenericService {
   // Shared memory in which messages may be, instead of in the calls.
   RegionRegistry& regions() { return regions_; }
 
+  // Serves the calls that a client makes in the region's slots, on a thread of its own, until the result is called,
+  // which does not wait. `token` is what the client presented, `peer` its address.
+  std::function<void()> ServeSlots(std::shared_ptr<SharedRegion> region, std::string token, std::string peer);
+
   // Reserves memory for another call, as ByteBudget::Reserve.
   absl::StatusOr<ByteBudget::Reservation> Reserve(uint64_t bytes) { return budget_.Reserve(bytes); }
 
@@ -73,6 +81,9 @@ class DataPlane : public grpc::CallbackGenericService {
 
  private:
   class Call;
+  class GrpcCall;
+  class SlotCall;
+  class SlotPort;
 
   // Whole-message buffers kept for reuse.
   static constexpr size_t kBuffersKept = 4;
@@ -89,11 +100,13 @@ class DataPlane : public grpc::CallbackGenericService {
   // Copies of requests from shared memory.
   BufferPool buffers_{SharedRegion::kSlotBytes, kBuffersKept};
   UnknownMethods unknown_methods_;
-  // By the order of the methods in data_plane.cc.
+  // In the order of Call::Methods.
   std::array<CallPhases, 5> phases_ = {CallPhases("push"), CallPhases("pull"), CallPhases("push_pull"),
                                        CallPhases("push_rows"), CallPhases("pull_rows")};
   PayloadCounts pushed_, pulled_;
   std::atomic<uint64_t> pull_bytes_{0}, shared_calls_{0};
+  // Declared last: its destructor waits for threads that use the other fields.
+  BackgroundThreads slot_threads_;
 };
 
 }  // namespace ballast

@@ -163,7 +163,10 @@ grpc::ServerUnaryReactor* ParameterServiceAdapter::InspectRows(grpc::CallbackSer
 grpc::ServerWriteReactor<v1::ShareMemoryResponse>* ParameterServiceAdapter::ShareMemory(
     grpc::CallbackServerContext* context, const v1::ShareMemoryRequest* request) {
   const absl::Status may = Check(*context, "ParameterService/ShareMemory", request->job());
-  return ballast::ShareMemory(may, *request, *shard_, rank_, data_plane_->regions());
+  const ServeRegion serve = [&](std::shared_ptr<SharedRegion> region) {
+    return data_plane_->ServeSlots(std::move(region), std::string(TokenOf(*context)), context->peer());
+  };
+  return ballast::ShareMemory(may, *request, *shard_, rank_, data_plane_->regions(), serve);
 }
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* ParameterServiceAdapter::WatchRows(grpc::CallbackServerContext* context,

@@ -21,7 +21,7 @@ struct CountedArea {
 class Call : public grpc::ServerWriteReactor<v1::ShareMemoryResponse> {
  public:
   Call(const absl::Status& access, const v1::ShareMemoryRequest& request, const ParameterShard& shard, uint32_t rank,
-       RegionRegistry& registry)
+       RegionRegistry& registry, const ServeRegion& serve)
       : registry_(registry), ending_(std::make_shared<Ending>(this)) {
     absl::Status status = access;
     if (status.ok()) status = shard.CheckJob(request.job());
@@ -39,6 +39,7 @@ class Call : public grpc::ServerWriteReactor<v1::ShareMemoryResponse> {
       ending_->End(Annotate(status, absl::StrCat("shard ", rank)));
       return;
     }
+    stop_serving_ = serve(region_);
     *response_.mutable_region() = region_->Describe();
     StartWrite(&response_);
   }
@@ -46,6 +47,7 @@ class Call : public grpc::ServerWriteReactor<v1::ShareMemoryResponse> {
   void OnCancel() override { ending_->End(absl::CancelledError("the client has disconnected")); }
   void OnDone() override {
     if (region_ != nullptr) {
+      stop_serving_();
       const uint64_t id = region_->id();
       // Unmap the region first, so that memory is not counted after the registry has dropped it.
       region_.reset();
@@ -78,6 +80,7 @@ class Call : public grpc::ServerWriteReactor<v1::ShareMemoryResponse> {
   RegionRegistry& registry_;
   const std::shared_ptr<Ending> ending_;
   std::shared_ptr<SharedRegion> region_;
+  std::function<void()> stop_serving_;
   v1::ShareMemoryResponse response_;
 };
 
@@ -146,8 +149,8 @@ size_t RegionRegistry::size() const {
 grpc::ServerWriteReactor<v1::ShareMemoryResponse>* ShareMemory(const absl::Status& access,
                                                                const v1::ShareMemoryRequest& request,
                                                                const ParameterShard& shard, uint32_t rank,
-                                                               RegionRegistry& registry) {
-  return new Call(access, request, shard, rank, registry);
+                                                               RegionRegistry& registry, const ServeRegion& serve) {
+  return new Call(access, request, shard, rank, registry, serve);
 }
 
 }  // namespace ballast

@@ -83,11 +83,14 @@ class RegionRegistry {
   absl::flat_hash_map<uint64_t, Entry> regions_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Serves ParameterService.ShareMemory: gives the client a region until the call ends, or ends the call with `access`
-// if that is an error. `shard` and `registry` outlive the call.
+// Begins to serve the calls that a client makes in a region's slots. Returns a function that ends that.
+using ServeRegion = std::function<std::function<void()>(std::shared_ptr<SharedRegion>)>;
+
+// Serves ParameterService.ShareMemory: gives the client a region, and serves it, until the call ends, or ends the call
+// with `access` if that is an error. `shard` and `registry` outlive the call.
 grpc::ServerWriteReactor<v1::ShareMemoryResponse>* ShareMemory(const absl::Status& access,
                                                                const v1::ShareMemoryRequest& request,
                                                                const ParameterShard& shard, uint32_t rank,
-                                                               RegionRegistry& registry);
+                                                               RegionRegistry& registry, const ServeRegion& serve);
 
 }  // namespace ballast

@@ -161,8 +161,7 @@ void DataPlane::Call::AnswerWithValues(const std::string& job, const PullQuery& 
         absl::StrCat("got a message of ", keys.size(), " slices, want at most ", kMaxSlicesPerMessage))));
   }
   const auto call = shared_from_this();
-  auto answer = [call, keys, worker = pull.worker, codec = *codec, envelope](const absl::Status& status) {
-    if (!status.ok()) return call->End(status);
+  auto write = [call, keys, worker = pull.worker, codec = *codec, envelope]() {
     call->timer_.Enter(CallPhase::kSend);
     DataPlane& plane = *call->plane_;
     absl::StatusOr<ValuesResponse> response =
@@ -174,6 +173,10 @@ void DataPlane::Call::AnswerWithValues(const std::string& job, const PullQuery& 
     call->timer_.Enter(CallPhase::kWait);
     // The worker may push a gradient of these values, so a recovered shard must not be older than they are.
     plane.shard_->AwaitDurable(call->Ending(std::move(response->bytes)));
+  };
+  auto answer = [call, write = std::move(write)](const absl::Status& status) mutable {
+    if (!status.ok()) return call->End(status);
+    call->RunForClient(std::move(write));
   };
   timer_.Enter(CallPhase::kWait);
   // The callback may end the call before AwaitPull returns, but not delete it.

@@ -13,8 +13,9 @@ namespace {
 
 constexpr uint32_t kMaxWaitMs = 600000;
 constexpr uint32_t kDefaultWaitMs = 30000;
+constexpr char kRetryDelay[] = "retry_delay_ms";
 // Milliseconds after which a refused caller should retry.
-constexpr char kRetryDelay[] = "20";
+constexpr char kRetryDelayMs[] = "20";
 
 class UnknownMethod : public grpc::ServerGenericBidiReactor {
  public:
@@ -32,12 +33,16 @@ grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const abs
   return reactor;
 }
 
-absl::Status WithRetryDelay(const absl::Status& status, grpc::CallbackServerContext& context) {
+absl::Status WithRetryDelay(const absl::Status& status) {
   if (!absl::IsResourceExhausted(status) || ReasonOf(status) == v1::ERROR_REASON_TABLE_MEMORY) return status;
-  std::string delay = SubjectOf(status, "retry_delay_ms");
-  if (delay.empty()) delay = kRetryDelay;
-  context.AddTrailingMetadata("retry-delay-ms", delay);
-  return WithSubjects(status, {{"retry_delay_ms", delay}});
+  return SubjectOf(status, kRetryDelay).empty() ? WithSubjects(status, {{kRetryDelay, kRetryDelayMs}}) : status;
+}
+
+absl::Status WithRetryDelay(const absl::Status& status, grpc::CallbackServerContext& context) {
+  absl::Status told = WithRetryDelay(status);
+  const std::string delay = SubjectOf(told, kRetryDelay);
+  if (!delay.empty()) context.AddTrailingMetadata("retry-delay-ms", delay);
+  return told;
 }
 
 grpc::ServerGenericBidiReactor* UnknownMethods::CreateReactor(grpc::GenericCallbackServerContext* context) {

@@ -16,8 +16,9 @@ namespace ballast {
 // Ends a call at once.
 grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const absl::Status& status);
 
-// Adds to RESOURCE_EXHAUSTED the delay after which the caller should retry, in the status and in a trailer; returns
-// any other status unchanged.
+// Adds to RESOURCE_EXHAUSTED the delay after which the caller should retry; returns any other status unchanged.
+absl::Status WithRetryDelay(const absl::Status& status);
+// Same, and also adds it to the call's trailers.
 absl::Status WithRetryDelay(const absl::Status& status, grpc::CallbackServerContext& context);
 
 // Returns the wait that a request asks for: 1 to 600000 ms, 30000 ms for 0; INVALID_ARGUMENT above that.

@@ -55,7 +55,7 @@ constexpr MethodRole kMethods[] = {
 };
 
 // Returns the token after "Bearer " in the authorization header; empty unless there is exactly one such header.
-absl::string_view TokenOf(const Metadata& metadata) {
+absl::string_view FindToken(const Metadata& metadata) {
   const auto [begin, end] = metadata.equal_range("authorization");
   if (begin == end || std::next(begin) != end) return "";
   const absl::string_view value(begin->second.data(), begin->second.size());
@@ -65,8 +65,7 @@ absl::string_view TokenOf(const Metadata& metadata) {
 }
 
 // UNAUTHENTICATED unless the call presents one known token. Never null.
-absl::StatusOr<const TokenGrant*> FindGrant(const TokenTable& tokens, const Metadata& metadata) {
-  const absl::string_view token = TokenOf(metadata);
+absl::StatusOr<const TokenGrant*> FindGrant(const TokenTable& tokens, absl::string_view token) {
   if (token.empty()) {
     return absl::UnauthenticatedError(
         "got no token, want one that this server knows: pass --token_file, or send the header authorization: Bearer "
@@ -87,7 +86,7 @@ class TokenGate : public grpc::AuthMetadataProcessor {
 
   bool IsBlocking() const override { return false; }
   grpc::Status Process(const InputMetadata& metadata, grpc::AuthContext*, OutputMetadata*, OutputMetadata*) override {
-    return ToGrpcStatus(FindGrant(*tokens_, metadata).status());
+    return ToGrpcStatus(FindGrant(*tokens_, FindToken(metadata)).status());
   }
 
  private:
@@ -95,6 +94,8 @@ class TokenGate : public grpc::AuthMetadataProcessor {
 };
 
 }  // namespace
+
+absl::string_view TokenOf(const grpc::CallbackServerContext& context) { return FindToken(context.client_metadata()); }
 
 std::optional<AccessRole> LeastRole(absl::string_view method) {
   const auto* const found =
@@ -113,10 +114,10 @@ absl::Status AccessGuard::CheckJobOf(const TokenGrant& grant, absl::string_view 
   return CheckHeldJob(held, job);
 }
 
-absl::Status AccessGuard::Check(const grpc::CallbackServerContext& context, absl::string_view method,
-                                absl::string_view job, AccessRole least) const {
+absl::Status AccessGuard::Check(absl::string_view token, absl::string_view method, absl::string_view job,
+                                AccessRole least) const {
   if (tokens_ == nullptr) return CheckHeldJob(job_(), job);
-  const absl::StatusOr<const TokenGrant*> grant = FindGrant(*tokens_, context.client_metadata());
+  const absl::StatusOr<const TokenGrant*> grant = FindGrant(*tokens_, token);
   if (!grant.ok()) return grant.status();
   const std::optional<AccessRole> wanted = LeastRole(method);
   if (!wanted.has_value()) return Denied(method, "no role may call it");
@@ -127,10 +128,9 @@ absl::Status AccessGuard::Check(const grpc::CallbackServerContext& context, absl
   return CheckJobOf(**grant, method, job);
 }
 
-absl::Status AccessGuard::CheckJob(const grpc::CallbackServerContext& context, absl::string_view method,
-                                   absl::string_view job) const {
+absl::Status AccessGuard::CheckJob(absl::string_view token, absl::string_view method, absl::string_view job) const {
   if (tokens_ == nullptr) return CheckHeldJob(job_(), job);
-  const absl::StatusOr<const TokenGrant*> grant = FindGrant(*tokens_, context.client_metadata());
+  const absl::StatusOr<const TokenGrant*> grant = FindGrant(*tokens_, token);
   if (!grant.ok()) return grant.status();
   return CheckJobOf(**grant, method, job);
 }

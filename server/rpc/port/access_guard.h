@@ -17,6 +17,9 @@ namespace ballast {
 // Returns the least role that may make a call, named like "ParameterService/Push"; nothing for an unknown name.
 std::optional<AccessRole> LeastRole(absl::string_view method);
 
+// Returns the token that a call presents, which is part of its metadata; empty unless it presents exactly one.
+absl::string_view TokenOf(const grpc::CallbackServerContext& context);
+
 // Decides who may make which call of one service, from the call's token and the job that it names. Check it before a
 // call does anything; a method that LeastRole does not know is refused for everyone. Deliberately knows no message:
 // callers pass the job that a request names. Thread safety: all methods may be called from any thread.
@@ -29,13 +32,16 @@ class AccessGuard {
   // UNAUTHENTICATED without a known token. PERMISSION_DENIED if the token is for a job other than the request's or
   // the service's, or if its role is below the method's or below `least`. FAILED_PRECONDITION (WRONG_JOB) if the
   // request names a job other than the service's. An empty `job` means the token's job, or the only one.
-  absl::Status Check(const grpc::CallbackServerContext& context, absl::string_view method, absl::string_view job,
+  absl::Status Check(absl::string_view token, absl::string_view method, absl::string_view job,
                      AccessRole least = AccessRole::kReader) const;
+  absl::Status Check(const grpc::CallbackServerContext& context, absl::string_view method, absl::string_view job,
+                     AccessRole least = AccessRole::kReader) const {
+    return Check(TokenOf(context), method, job, least);
+  }
 
   // Makes the part of Check that needs the request's job, for a call that passed Check before its request was read.
   // The service may have taken on a job since.
-  absl::Status CheckJob(const grpc::CallbackServerContext& context, absl::string_view method,
-                        absl::string_view job) const;
+  absl::Status CheckJob(absl::string_view token, absl::string_view method, absl::string_view job) const;
 
  private:
   absl::Status CheckJobOf(const TokenGrant& grant, absl::string_view method, absl::string_view job) const;

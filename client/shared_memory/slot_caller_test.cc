@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/shared_memory/slot_caller.h"
+
+#include <gmock/gmock.h>
+
+#include <cstring>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "common/shared_memory/shared_message.h"
+
+namespace ballast {
+namespace {
+
+using ::testing::HasSubstr;
+
+// How a call has ended.
+class Outcome {
+ public:
+  void Set(const grpc::Status& status, const SlotResponse& response) {
+    status_ = status;
+    response_ = response;
+    // Fails the second time.
+    ended_.Notify();
+  }
+
+  bool ended() const { return ended_.HasBeenNotified(); }
+  const grpc::Status& status() const {
+    ended_.WaitForNotification();
+    return status_;
+  }
+  const SlotResponse& response() const {
+    ended_.WaitForNotification();
+    return response_;
+  }
+
+ private:
+  absl::Notification ended_;
+  grpc::Status status_;
+  SlotResponse response_;
+};
+
+class SlotCallerTest : public testing::Test {
+ protected:
+  ~SlotCallerTest() override {
+    caller_.End(grpc::Status(grpc::UNAVAILABLE, "test over"));
+    receiver_.join();
+  }
+
+  using Call = std::shared_ptr<Outcome>;
+
+  Call Begin(uint32_t slot, absl::Duration timeout = absl::Minutes(10)) {
+    const auto call = std::make_shared<Outcome>();
+    number_ = caller_.Begin(
+        slot, {.method = 2, .offset = 64, .bytes = 1000}, absl::Now() + timeout,
+        [call](const grpc::Status& status, const SlotResponse& response) { call->Set(status, response); });
+    return call;
+  }
+
+  const std::shared_ptr<SharedRegion> server_ = *SharedRegion::Create(4);
+  SlotCaller caller_{*SharedRegion::Open(server_->Describe())};
+  // Of the last call.
+  uint64_t number_ = 0;
+  std::thread receiver_{[this] { caller_.Run(); }};
+};
+
+TEST_F(SlotCallerTest, ACallEndsWithItsResponse) {
+  const Call first = Begin(1), second = Begin(3);
+  const std::optional<SlotRequest> request = server_->TakeCall(3);
+  ASSERT_TRUE(request.has_value());
+  EXPECT_EQ(request->method, 2u);
+  EXPECT_EQ(request->offset, 64u);
+  EXPECT_EQ(request->bytes, 1000u);
+  EXPECT_FALSE(server_->TakeCall(3).has_value()) << "taken twice";
+  server_->Respond(3, {.code = 0, .offset = 8, .bytes = 9});
+  EXPECT_TRUE(second->status().ok());
+  EXPECT_EQ(second->response().offset, 8u);
+  EXPECT_EQ(second->response().bytes, 9u);
+  EXPECT_FALSE(first->ended());
+}
+
+TEST_F(SlotCallerTest, AnErrorHasItsMessageAndDetails) {
+  const Call call = Begin(0);
+  ASSERT_TRUE(server_->TakeCall(0).has_value());
+  const std::string error = EncodeSlotError(grpc::Status(grpc::ABORTED, "too late", "details"));
+  std::memcpy(server_->Slot(0).data(), error.data(), error.size());
+  server_->Respond(0, {.code = grpc::ABORTED, .offset = 0, .bytes = static_cast<uint32_t>(error.size())});
+  EXPECT_EQ(call->status().error_code(), grpc::ABORTED);
+  EXPECT_EQ(call->status().error_message(), "too late");
+  EXPECT_EQ(call->status().error_details(), "details");
+}
+
+TEST_F(SlotCallerTest, ADamagedErrorIsOneOfTheServer) {
+  for (const SlotResponse& damaged :
+       {SlotResponse{.code = 17, .offset = 0, .bytes = 100}, SlotResponse{.code = 1, .offset = 0, .bytes = 3},
+        SlotResponse{.code = 1, .offset = 0xfffffff0, .bytes = 0xfffffff0}}) {
+    const Call call = Begin(0);
+    ASSERT_TRUE(server_->TakeCall(0).has_value());
+    server_->Respond(0, damaged);
+    EXPECT_EQ(call->status().error_code(), grpc::INTERNAL);
+    EXPECT_THAT(call->status().error_message(), HasSubstr(absl::StrCat("got code ", damaged.code)));
+  }
+}
+
+TEST_F(SlotCallerTest, CancelEndsACallAndTellsTheServer) {
+  const Call call = Begin(0);
+  ASSERT_TRUE(server_->TakeCall(0).has_value());
+  EXPECT_FALSE(server_->TakeCancel(0));
+  caller_.Cancel(0, number_ + 1);
+  EXPECT_FALSE(call->ended());
+  caller_.Cancel(0, number_);
+  EXPECT_EQ(call->status().error_code(), grpc::CANCELLED);
+  EXPECT_TRUE(server_->TakeCancel(0));
+  EXPECT_FALSE(server_->TakeCancel(0));
+}
+
+TEST_F(SlotCallerTest, ACallEndsAtItsDeadline) {
+  const Call soon = Begin(0, absl::Milliseconds(20)), later = Begin(1);
+  EXPECT_EQ(soon->status().error_code(), grpc::DEADLINE_EXCEEDED);
+  EXPECT_FALSE(later->ended());
+}
+
+TEST_F(SlotCallerTest, EndEndsAllCallsAndRefusesNewOnes) {
+  const Call call = Begin(0);
+  caller_.End(grpc::Status(grpc::UNAVAILABLE, "server lost"));
+  EXPECT_EQ(call->status().error_message(), "server lost");
+  const Call refused = Begin(1);
+  EXPECT_EQ(number_, 0u);
+  EXPECT_FALSE(server_->TakeCall(1).has_value());
+}
+
+TEST_F(SlotCallerTest, EveryCallOfManyEndsOnce) {
+  constexpr int kRounds = 2000;
+  std::thread server([&] {
+    for (int served = 0; served < 4 * kRounds;) {
+      const uint32_t seen = server_->server_bell().rings();
+      const int before = served;
+      for (uint32_t slot = 0; slot < 4; ++slot) {
+        if (!server_->TakeCall(slot).has_value()) continue;
+        server_->Respond(slot, {.code = 0, .offset = slot, .bytes = 0});
+        ++served;
+      }
+      if (served == before) server_->server_bell().Wait(seen, absl::Seconds(30));
+    }
+  });
+  for (int round = 0; round < kRounds; ++round) {
+    const Call calls[] = {Begin(0), Begin(1), Begin(2), Begin(3)};
+    for (uint32_t slot = 0; slot < 4; ++slot) {
+      ASSERT_TRUE(calls[slot]->status().ok());
+      EXPECT_EQ(calls[slot]->response().offset, slot);
+    }
+  }
+  server.join();
+}
+
+}  // namespace
+}  // namespace ballast

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/rpc/data_call.h"
+
+namespace ballast {
+namespace {
+
+// Smaller answers are written faster than another thread wakes.
+constexpr uint64_t kMinBytesForAnotherThread = 64 << 10;
+
+// The call whose request this thread handles.
+thread_local const void* handled_call = nullptr;
+
+}  // namespace
+
+std::array<DataPlane::Call::Method, 6> DataPlane::Call::Methods(DataPlane& plane) {
+  // Values are set once, so the time of that is not measured.
+  return {{{"/ballast.v1.ParameterService/Push", &Call::Push, &plane.phases_[0]},
+           {"/ballast.v1.ParameterService/Pull", &Call::Pull, &plane.phases_[1]},
+           {"/ballast.v1.ParameterService/PushPull", &Call::PushPull, &plane.phases_[2]},
+           {"/ballast.v1.ParameterService/PushRows", &Call::PushRows, &plane.phases_[3]},
+           {"/ballast.v1.ParameterService/PullRows", &Call::PullRows, &plane.phases_[4]},
+           {"/ballast.v1.ParameterService/SetValues", &Call::SetValues, nullptr}}};
+}
+
+void DataPlane::Call::BeginSpan(const TraceContext& caller) {
+  span_ = std::make_unique<CallSpan>();
+  span_->method = std::string(path_);
+  span_->context = caller;
+  span_->parent = caller.span;
+  span_->context.span = NewSpanId();
+  if (!plane_->tracing_->Records(caller)) return;
+  span_->begin = absl::Now();
+  timer_.KeepStays();
+}
+
+void DataPlane::Call::EndSpan() {
+  if (!plane_->tracing_->Records(span_->context)) return;
+  span_->end = absl::Now();
+  span_->parts = timer_.TakeStays();
+  plane_->tracing_->Add(std::move(*span_));
+}
+
+absl::Status DataPlane::Call::Admit() {
+  if (absl::Status access = plane_->access_->Check(Token(), Name(), ""); !access.ok()) return OnShard(access);
+  if (absl::Status serving = plane_->serving_->Check(); !serving.ok()) return OnShard(serving);
+  // Readers may only pull.
+  const bool pulls = handler_ == &Call::Pull || handler_ == &Call::PullRows;
+  if (pulls) as_worker_ = plane_->access_->Check(Token(), Name(), "", AccessRole::kWorker);
+  absl::StatusOr<ByteBudget::Reservation> reserved = Budget().Reserve(kMaxMessageBytes);
+  if (reserved.ok()) reserved_ = *std::move(reserved);
+  return reserved.status();
+}
+
+void DataPlane::Call::Handle(grpc::ByteBuffer& connection_part, BufferPool::Buffer memory_part) {
+  request_.Swap(&connection_part);
+  memory_request_ = std::move(memory_part);
+  if (!memory_request_.bytes().empty()) ++plane_->shared_calls_;
+  if (span_ != nullptr) span_->request_bytes = request_.Length() + memory_request_.bytes().size();
+  if (handler_ == &Call::PushPull) response_bytes_ = request_.Length() + memory_request_.bytes().size();
+  const void* const before = std::exchange(handled_call, this);
+  (this->*handler_)();
+  handled_call = before;
+}
+
+void DataPlane::Call::RunForClient(absl::AnyInvocable<void() &&> then) {
+  if (handled_call == nullptr || handled_call == this || response_bytes_ < kMinBytesForAnotherThread) {
+    return std::move(then)();
+  }
+  RunLater(std::move(then));
+}
+
+void DataPlane::Call::EndWith(grpc::ByteBuffer response) {
+  timer_.Enter(CallPhase::kSend);
+  if (span_ != nullptr) span_->response_bytes = response.Length();
+  Send(std::move(response));
+}
+
+void DataPlane::Call::End(const absl::Status& status) {
+  DropRequest();
+  const bool not_owner = ReasonOf(status) == v1::ERROR_REASON_NOT_OWNER;
+  const absl::Status told = not_owner ? WithSubjects(status, {{"epoch", absl::StrCat(map_epoch_)}}) : status;
+  if (span_ != nullptr) {
+    span_->code = status.code();
+    plane_->tracing_->LogFailure(*span_, Peer(), status);
+  }
+  Fail(told);
+}
+
+std::function<void(absl::Status)> DataPlane::Call::Ending(grpc::ByteBuffer response) {
+  return [call = shared_from_this(), response = std::move(response)](const absl::Status& durable) mutable {
+    if (!durable.ok()) return call->End(call->OnShard(durable));
+    call->EndWith(std::move(response));
+  };
+}
+
+void DataPlane::Call::Sent() {
+  timer_.End();
+  if (span_ != nullptr) EndSpan();
+  reserved_.Release();
+  values_reserved_.reset();
+}
+
+}  // namespace ballast

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/rpc/slot_port.h"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+
+#include "absl/time/clock.h"
+#include "common/rpc/grpc_status.h"
+#include "common/shared_memory/shared_message.h"
+#include "common/wire/limits.h"
+#include "server/rpc/unary_reply.h"
+
+namespace ballast {
+namespace {
+
+// Limits how long a client that damages the bell delays its own calls, and Stop.
+constexpr absl::Duration kLongestWait = absl::Seconds(1);
+// A client that rings for nothing that often in a row must not keep a processor busy.
+constexpr int kMaxFruitlessRings = 64;
+constexpr absl::Duration kPause = absl::Milliseconds(1);
+// Of several new calls, those with more bytes are worth another thread.
+constexpr uint32_t kMinSubmittedBytes = 64 << 10;
+
+}  // namespace
+
+// A call in a slot.
+class DataPlane::SlotCall : public Call {
+ public:
+  SlotCall(const Method& method, DataPlane* plane, std::shared_ptr<SlotPort> port, uint32_t slot,
+           const SlotRequest& request)
+      : Call(method, plane), port_(std::move(port)), slot_(slot), offset_(request.offset), bytes_(request.bytes) {}
+  ~SlotCall() override { port_->CallGone(); }
+
+  // Returns whether it is admitted; otherwise it has ended.
+  bool Begin(const TraceContext& caller) {
+    const bool traced = caller.span != 0 && (caller.trace_high | caller.trace_low) != 0;
+    if (traced && plane().tracing_ != nullptr) BeginSpan(caller);
+    if (absl::Status status = Admit(); !status.ok()) {
+      End(status);
+      return false;
+    }
+    timer().Enter(CallPhase::kQueue);
+    return true;
+  }
+
+  uint32_t request_bytes() const { return bytes_; }
+
+  void Process() {
+    timer().Enter(CallPhase::kApply);
+    v1::SharedSlot spot;
+    spot.set_offset(offset_);
+    spot.set_bytes(bytes_);
+    const absl::StatusOr<absl::string_view> message = MessageAt(spot, port_->Slot(slot_));
+    if (!message.ok()) return End(OnShard(message.status()));
+    if (message->size() > kMaxMessageBytes) {
+      return End(OnShard(absl::InvalidArgumentError(
+          absl::StrCat("message in shared memory: got ", message->size(), " bytes, want at most ", kMaxMessageBytes))));
+    }
+    grpc::ByteBuffer nothing;
+    // The client may change it at any time, so read it once: the bytes checked must be the bytes used.
+    Handle(nothing, plane().buffers_.Copy(*message));
+  }
+
+ protected:
+  absl::string_view Token() const override { return port_->token(); }
+  std::string Peer() const override { return port_->peer(); }
+
+  void Send(grpc::ByteBuffer response) override {
+    const std::optional<MessageSpot> spot = CopyMessage(response, port_->Slot(slot_));
+    if (!spot.has_value()) {
+      return Fail(OnShard(absl::InternalError(absl::StrCat("response of ", response.Length(), " bytes fits no slot"))));
+    }
+    Sent();
+    port_->Respond(slot_, {.code = grpc::OK, .offset = spot->offset, .bytes = spot->bytes});
+  }
+
+  void RunLater(absl::AnyInvocable<void() &&> then) override { port_->RunLater(std::move(then)); }
+
+  void Fail(const absl::Status& status) override {
+    Sent();
+    port_->RespondError(slot_, WithRetryDelay(status));
+  }
+
+ private:
+  const std::shared_ptr<SlotPort> port_;
+  const uint32_t slot_;
+  // What the client has written, unchecked.
+  const uint32_t offset_, bytes_;
+};
+
+void DataPlane::SlotPort::Run() {
+  int fruitless = 0;
+  while (!stopped_ || under_way_ > 0) {
+    const uint32_t seen = region_->server_bell().rings();
+    if (stopped_) CancelAll();
+    const bool tasks = RunTasks();
+    if ((!stopped_ && TakeCalls()) || tasks) {
+      fruitless = 0;
+      continue;
+    }
+    if (++fruitless > kMaxFruitlessRings) absl::SleepFor(kPause);
+    region_->server_bell().Wait(seen, kLongestWait);
+  }
+}
+
+bool DataPlane::SlotPort::RunTasks() {
+  std::vector<absl::AnyInvocable<void() &&>> tasks;
+  {
+    absl::MutexLock lock(&mutex_);
+    tasks.swap(tasks_);
+  }
+  for (auto& task : tasks) std::move(task)();
+  return !tasks.empty();
+}
+
+void DataPlane::SlotPort::RunLater(absl::AnyInvocable<void() &&> task) {
+  {
+    absl::MutexLock lock(&mutex_);
+    tasks_.push_back(std::move(task));
+  }
+  region_->server_bell().Ring();
+}
+
+void DataPlane::SlotPort::Stop() {
+  stopped_ = true;
+  region_->server_bell().Ring();
+}
+
+void DataPlane::SlotPort::Respond(uint32_t slot, const SlotResponse& response) {
+  busy_[slot] = false;
+  region_->Respond(slot, response);
+}
+
+void DataPlane::SlotPort::RespondError(uint32_t slot, const absl::Status& status) {
+  const grpc::Status error = ToGrpcStatus(status);
+  const std::string bytes = EncodeSlotError(error);
+  std::memcpy(Slot(slot).data(), bytes.data(), bytes.size());
+  Respond(
+      slot,
+      {.code = static_cast<uint32_t>(error.error_code()), .offset = 0, .bytes = static_cast<uint32_t>(bytes.size())});
+}
+
+void DataPlane::SlotPort::CallGone() {
+  --under_way_;
+  if (stopped_) region_->server_bell().Ring();
+}
+
+bool DataPlane::SlotPort::TakeCalls() {
+  bool found = false;
+  std::vector<std::shared_ptr<SlotCall>> begun;
+  for (uint32_t slot = 0; slot < calls_.size(); ++slot) {
+    const std::optional<SlotRequest> request = busy_[slot] ? std::nullopt : region_->TakeCall(slot);
+    if (request.has_value()) {
+      found = true;
+      busy_[slot] = true;
+      if (std::shared_ptr<SlotCall> call = Begin(slot, *request); call != nullptr) begun.push_back(std::move(call));
+    } else if (region_->TakeCancel(slot)) {
+      if (const std::shared_ptr<Call> call = calls_[slot].lock(); call != nullptr) call->Cancel();
+    }
+  }
+  while (!begun.empty()) {
+    const std::shared_ptr<SlotCall> call = std::move(begun.back());
+    begun.pop_back();
+    const bool others = !begun.empty();
+    if (others && call->request_bytes() > kMinSubmittedBytes &&
+        plane_.executor_->Submit([call] { call->Process(); }).ok()) {
+      continue;
+    }
+    call->Process();
+  }
+  return found;
+}
+
+std::shared_ptr<DataPlane::SlotCall> DataPlane::SlotPort::Begin(uint32_t slot, const SlotRequest& request) {
+  if (request.method >= kSlotMethods.size()) {
+    RespondError(slot, absl::UnimplementedError(absl::StrCat("call in shared memory: got method ", request.method,
+                                                             ", want one below ", kSlotMethods.size())));
+    return nullptr;
+  }
+  const auto methods = Call::Methods(plane_);
+  const auto method = std::find_if(methods.begin(), methods.end(), [&](const Call::Method& candidate) {
+    return candidate.path == kSlotMethods[request.method];
+  });
+  ++under_way_;
+  auto call = std::make_shared<SlotCall>(*method, &plane_, shared_from_this(), slot, request);
+  calls_[slot] = call;
+  return call->Begin(request.caller) ? call : nullptr;
+}
+
+void DataPlane::SlotPort::CancelAll() {
+  for (const std::weak_ptr<Call>& entry : calls_) {
+    if (const std::shared_ptr<Call> call = entry.lock(); call != nullptr) call->Cancel();
+  }
+}
+
+std::function<void()> DataPlane::ServeSlots(std::shared_ptr<SharedRegion> region, std::string token, std::string peer) {
+  region->OfferCalls();
+  const auto port = std::make_shared<SlotPort>(this, std::move(region), std::move(token), std::move(peer));
+  slot_threads_.Start([port] { port->Run(); });
+  return [port] { port->Stop(); };
+}
+
+}  // namespace ballast

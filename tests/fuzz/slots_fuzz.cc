@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calls in shared memory, whose other side writes anything beside a slot: a message lies inside its slot or is refused,
+// and a response is a message or an error.
+#include <algorithm>
+#include <cstring>
+
+#include "common/shared_memory/shared_message.h"
+#include "common/shared_memory/shared_region.h"
+#include "tests/fuzz/fuzz_target.h"
+
+namespace ballast {
+namespace {
+
+// The slot's owner and what is beside it; the bells are in other lines.
+constexpr size_t kLine = 64, kLineBytes = 64;
+
+SharedRegion& Region() {
+  static const auto* const kRegion = new std::shared_ptr<SharedRegion>(*SharedRegion::Create(1));
+  return **kRegion;
+}
+
+// What a side that keeps to the rules writes.
+template <typename Write>
+std::string Seed(Write write, absl::string_view in_slot) {
+  SharedRegion& region = Region();
+  write(region);
+  return std::string(region.memory().data() + kLine, kLineBytes) + std::string(in_slot);
+}
+
+absl::string_view Inside(uint32_t offset, uint32_t bytes) {
+  v1::SharedSlot spot;
+  spot.set_offset(offset);
+  spot.set_bytes(bytes);
+  const absl::Span<char> slot = Region().Slot(0);
+  const absl::StatusOr<absl::string_view> message = MessageAt(spot, slot);
+  if (!message.ok()) return "";
+  Require(message->data() >= slot.data() && message->data() + message->size() <= slot.data() + slot.size(),
+          "a message lies inside its slot");
+  return *message;
+}
+
+}  // namespace
+
+std::vector<std::string> FuzzSeeds() {
+  const std::string error = EncodeSlotError(grpc::Status(grpc::ABORTED, "too late", "details"));
+  const auto bytes = static_cast<uint32_t>(error.size());
+  return {Seed([](SharedRegion& region) { region.Call(0, {.method = 2, .offset = 64, .bytes = 100}); }, "request"),
+          Seed([](SharedRegion& region) { region.Respond(0, {.code = 0, .offset = 64, .bytes = 100}); }, "response"),
+          Seed([&](SharedRegion& region) { region.Respond(0, {.code = 10, .offset = 0, .bytes = bytes}); }, error)};
+}
+
+void FuzzOne(FuzzInput input) {
+  SharedRegion& region = Region();
+  const absl::string_view line = input.Take(kLineBytes), in_slot = input.Rest();
+  std::memcpy(region.memory().data() + kLine, line.data(), line.size());
+  std::memcpy(region.Slot(0).data(), in_slot.data(), std::min(in_slot.size(), region.Slot(0).size()));
+  region.TakeCancel(0);
+  if (const std::optional<SlotRequest> request = region.TakeCall(0); request.has_value()) {
+    Inside(request->offset, request->bytes);
+    Require(!region.TakeCall(0).has_value(), "a call is taken once");
+    region.Respond(0, {.code = 0, .offset = 1, .bytes = 2});
+    Require(region.TakeResponse(0).has_value(), "a call gets its response");
+  } else if (const std::optional<SlotResponse> response = region.TakeResponse(0); response.has_value()) {
+    const grpc::Status error = DecodeSlotError(response->code, Inside(response->offset, response->bytes));
+    Require(!error.ok() && error.error_code() <= grpc::UNAUTHENTICATED, "an error has one of gRPC's codes");
+    Require(error.error_message().size() <= region.Slot(0).size(), "an error is no longer than its slot");
+  }
+  Require(region.TakeBack(0) || !region.TakeCall(0).has_value(), "a slot has one owner");
+}
+
+}  // namespace ballast
