@@ -106,10 +106,10 @@ TEST_F(EarlyStopTest, AResumedRunKnowsItsBestEpochAndHowManyFollowed) {
 TEST_F(EarlyStopTest, GoesOnThoughProcessesDie) {
   constexpr int kEpochs = 15;
   WriteStoppingJob(kEpochs, absl::StrCat("keep_best: TEST_LOSS early_stopping { epochs: ", kEpochs, " }"));
-  // An epoch takes 0.2 s. After the loss of a worker in lock step, it takes up to a second more.
-  WriteData("train.csv", 2000);
+  // An epoch takes a third of a second. After the loss of a worker in lock step, it takes up to a second more.
+  WriteData("train.csv", 8000);
   ChildProcess launch = Launch({"--workers", "2", "--durability", "wal", "--max-restarts", "9", "--json", "--chaos",
-                                "kill-worker=1500ms,kill-server=3s"});
+                                "kill-worker=2s,kill-server=5s"});
   const Summary summary = Finish(launch);
   EXPECT_GT(summary.restarts, 0);
   EXPECT_EQ(summary.epochs, kEpochs);

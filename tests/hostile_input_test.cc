@@ -89,7 +89,9 @@ TEST_F(HostileInputTest, ParameterServiceSurvivesAndStillAnswersCorrectly) {
 }
 
 // A client on the same machine changes its messages in shared memory while the server reads them.
-class RacingHostileInputTest : public HostileInputTest {
+// By the way in which it calls.
+using RacingCall = decltype(&RacingWriter::Call);
+class RacingHostileInputTest : public HostileInputTest, public testing::WithParamInterface<RacingCall> {
  protected:
   static constexpr uint32_t kRaced = 5;
   // Large enough for a push to take a while.
@@ -121,11 +123,16 @@ class RacingHostileInputTest : public HostileInputTest {
         header.set_sequence(++sequence_);
         const RacedPush push = MakePush(header, kRaced, gradient);
         const size_t first = whole_request ? 0 : push.payload_offset;
-        taken += writer_->Call("ParameterService/Push", push.request, first, change, random_).ok() ? 1 : 0;
+        taken += CallRacing("ParameterService/Push", push.request, first, change).ok() ? 1 : 0;
       }
     }
     calls_ += kCalls;
     return taken;
+  }
+
+  grpc::Status CallRacing(const std::string& method, const std::string& request, size_t first,
+                          RacingWriter::Change change) {
+    return ((*writer_).*GetParam())(method, request, first, change, random_);
   }
 
   void ExpectFiniteWeights() {
@@ -139,24 +146,29 @@ class RacingHostileInputTest : public HostileInputTest {
   std::unique_ptr<RacingWriter> writer_;
 };
 
-TEST_F(RacingHostileInputTest, PayloadsThatChangeWhileTheyAreReadDoNoHarm) {
+TEST_P(RacingHostileInputTest, PayloadsThatChangeWhileTheyAreReadDoNoHarm) {
   EXPECT_GT(PushAll(3, RacingWriter::Change::kWords, /*whole_request=*/false), 0);
   ExpectFiniteWeights();
   EXPECT_EQ(PushHonestly().error_message(), "");
   EXPECT_THAT(Values(kHonest), Each(4));
 }
 
-TEST_F(RacingHostileInputTest, RequestsThatChangeWhileTheyAreReadDoNoHarm) {
+TEST_P(RacingHostileInputTest, RequestsThatChangeWhileTheyAreReadDoNoHarm) {
   // Uses another worker, because altered pushes can consume that worker's sequence numbers.
   PushAll(4, RacingWriter::Change::kBits, /*whole_request=*/true);
   v1::PullRequest pull = pull_;
   pull.mutable_slices(0)->set_tensor_id(kRaced);
   for (int i = 0; i < kCalls; ++i) {
-    writer_->Call("ParameterService/Pull", pull.SerializeAsString(), 0, RacingWriter::Change::kBits, random_).ok();
+    CallRacing("ParameterService/Pull", pull.SerializeAsString(), 0, RacingWriter::Change::kBits).ok();
   }
   EXPECT_EQ(PushHonestly().error_message(), "");
   EXPECT_THAT(Values(kHonest), Each(4));
 }
+
+INSTANTIATE_TEST_SUITE_P(Calls, RacingHostileInputTest, testing::Values(&RacingWriter::Call, &RacingWriter::CallThere),
+                         [](const auto& info) {
+                           return info.param == &RacingWriter::Call ? "OverAConnection" : "InSharedMemory";
+                         });
 
 // The server buffers gradients, and pulls wait, many of them for callers that have disconnected.
 class SyncHostileInputTest : public HostileInputTest {

@@ -95,12 +95,12 @@ TEST_F(ReplicaTest, AStandbyThatDiesIsMissedByNobody) {
 }
 
 TEST_F(ReplicaTest, ChaosKillsServersAndNothingAcknowledgedIsMissing) {
-  WriteJob({{"epochs: 3", "epochs: 150"}});
+  WriteJob({{"epochs: 3", "epochs: 400"}});
   ChildProcess launch = Launch({"--servers", "2", "--workers", "2", "--json", "--max-restarts", "0", "--durability",
                                 "replica", "--chaos", "kill-server=1s"});
   const Summary summary = Finish(launch);
   EXPECT_GE(summary.restarts, 1);
-  EXPECT_EQ(summary.examples, 150 * 157) << "each example once";
+  EXPECT_EQ(summary.examples, 400 * 157) << "each example once";
   EXPECT_EQ(summary.pushes_lost, 0);
   EXPECT_EQ(summary.pushes_duplicated, 0);
   EXPECT_GE(summary.test_accuracy.value_or(0), 0.9);

@@ -61,6 +61,14 @@ absl::StatusOr<Outcome> Cuts(const SoakPlace& place, absl::Duration time, uint64
   return ValidationErrors(options);
 }
 
+// Ends of connections, with which calls in shared memory lose their responses.
+absl::StatusOr<Outcome> SharedMemoryCuts(const SoakPlace& place, absl::Duration time, uint64_t seed) {
+  FaultRunOptions options = Base(place, "async", time, seed);
+  options.shared_memory = true;
+  options.cut_every = absl::Milliseconds(1300);
+  return ValidationErrors(options);
+}
+
 // Partitions by the proxies, or by a pulled cable if `hosts` is set.
 absl::StatusOr<Outcome> Partitions(const SoakPlace& place, const TwoHosts* hosts, absl::Duration time, uint64_t seed) {
   FaultRunOptions options = Base(place, "async", time, seed);
@@ -272,6 +280,7 @@ std::vector<Scenario> AllScenarios(const SoakPlace& place) {
       LostReplies(place, "bounded", 4, 0.05),
       LostReplies(place, "sync", 4, 0.05),
       {"cuts_and_delays", 0.05, std::bind(Cuts, place, _1, _2)},
+      {"shared_memory_cuts", 0.05, std::bind(SharedMemoryCuts, place, _1, _2)},
       {"partitions", 0.1, std::bind(Partitions, place, nullptr, _1, _2)},
       {"old_incarnation", 0.02, std::bind(OldIncarnations, place, _1, _2)},
       {"pulled_cable", 0, std::bind(PulledCable, place, _1, _2)},
@@ -280,6 +289,8 @@ std::vector<Scenario> AllScenarios(const SoakPlace& place) {
       Kills(place, "kills_wal", 0.1, {.durability = v1::Durability::WAL, .kill_every = kSoon}),
       Kills(place, "kills_wal_sync", 0.1, {.durability = v1::Durability::WAL_SYNC, .kill_every = kSoon}),
       Kills(place, "kills_replica", 0.1, {.durability = v1::Durability::STANDBY, .kill_every = kSoon}),
+      Kills(place, "kills_shared_memory", 0.05,
+            {.durability = v1::Durability::WAL, .shared_memory = true, .kill_every = kLater}),
       Kills(place, "kills_replica_sync_policy", 0, {.durability = v1::Durability::STANDBY, .kill_every = kSoon},
             "sync"),
       Kills(place, "freezes_replica", 0.05,

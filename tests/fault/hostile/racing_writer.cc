@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -104,8 +105,9 @@ absl::StatusOr<uint64_t> Run(const HostileTarget& target, absl::Time end) {
   return AttackUntil(end, static_cast<int>(victims.size()), [&](int thread, uint64_t attempt) {
     Victim& victim = victims[thread];
     const RacedPush& push = victim.pushes[attempt % victim.pushes.size()];
-    victim.writer
-        ->Call("ParameterService/Push", push.request, push.payload_offset, RacingWriter::Change::kWords, victim.random)
+    const auto call = attempt % 2 == 0 ? &RacingWriter::Call : &RacingWriter::CallThere;
+    ((*victim.writer).*call)("ParameterService/Push", push.request, push.payload_offset, RacingWriter::Change::kWords,
+                             victim.random)
         .ok();
   });
 }
@@ -140,9 +142,7 @@ RacingWriter::~RacingWriter() {
 
 grpc::Status RacingWriter::Call(const std::string& method, const std::string& request, size_t first, Change change,
                                 std::mt19937_64& random) {
-  const absl::Span<char> slot = region_->Slot(0);
-  if (request.size() > slot.size()) return grpc::Status(grpc::StatusCode::INTERNAL, "the request is too large");
-  std::memcpy(slot.data(), request.data(), request.size());
+  if (!Fill(request)) return grpc::Status(grpc::StatusCode::INTERNAL, "the request is too large");
   v1::SharedSlot reference;
   reference.set_region(region_->id());
   reference.set_bytes(request.size());
@@ -157,12 +157,41 @@ grpc::Status RacingWriter::Call(const std::string& method, const std::string& re
     status = std::move(end);
     done.store(true, std::memory_order_release);
   });
-  char* const from = slot.data() + first;
-  const size_t bytes = request.size() - first;
-  while (!done.load(std::memory_order_acquire)) {
-    change == Change::kWords ? ChangeWords(from, bytes, random) : ChangeBit(from, bytes, random);
-  }
+  Race(request, first, change, random, [&] { return done.load(std::memory_order_acquire); });
   return status;
+}
+
+grpc::Status RacingWriter::CallThere(const std::string& method, const std::string& request, size_t first, Change change,
+                                     std::mt19937_64& random) {
+  if (!Fill(request)) return grpc::Status(grpc::StatusCode::INTERNAL, "the request is too large");
+  const auto number = std::find(kSlotMethods.begin(), kSlotMethods.end(), MethodOf(method)) - kSlotMethods.begin();
+  region_->Call(0, {.method = static_cast<uint32_t>(number), .bytes = static_cast<uint32_t>(request.size())});
+  std::optional<SlotResponse> response;
+  const absl::Time give_up = absl::Now() + absl::Seconds(60);
+  Race(request, first, change, random, [&] {
+    response = region_->TakeResponse(0);
+    return response.has_value() || absl::Now() > give_up;
+  });
+  if (!response.has_value()) return grpc::Status(grpc::StatusCode::DEADLINE_EXCEEDED, "no response in the slot");
+  if (response->code == grpc::OK) return grpc::Status::OK;
+  v1::SharedSlot spot;
+  spot.set_offset(response->offset);
+  spot.set_bytes(response->bytes);
+  return DecodeSlotError(response->code, MessageAt(spot, region_->Slot(0)).value_or(""));
+}
+
+bool RacingWriter::Fill(const std::string& request) {
+  const absl::Span<char> slot = region_->Slot(0);
+  if (request.size() > slot.size()) return false;
+  std::memcpy(slot.data(), request.data(), request.size());
+  return true;
+}
+
+void RacingWriter::Race(const std::string& request, size_t first, Change change, std::mt19937_64& random,
+                        absl::FunctionRef<bool()> over) {
+  char* const from = region_->Slot(0).data() + first;
+  const size_t bytes = request.size() - first;
+  while (!over()) change == Change::kWords ? ChangeWords(from, bytes, random) : ChangeBit(from, bytes, random);
 }
 
 std::vector<EncodedGradient> EncodedOnes(size_t elements) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "ballast/v1/parameter_service.grpc.pb.h"
 #include "common/shared_memory/shared_region.h"
@@ -34,8 +35,17 @@ class RacingWriter {
   // until the server has responded.
   grpc::Status Call(const std::string& method, const std::string& request, size_t first, Change change,
                     std::mt19937_64& random);
+  // Same, but the call itself is made in shared memory, too.
+  grpc::Status CallThere(const std::string& method, const std::string& request, size_t first, Change change,
+                         std::mt19937_64& random);
 
  private:
+  // Writes the request into the slot; false if it does not fit.
+  bool Fill(const std::string& request);
+  // Changes bytes until `over` returns true.
+  void Race(const std::string& request, size_t first, Change change, std::mt19937_64& random,
+            absl::FunctionRef<bool()> over);
+
   RacingWriter(const std::shared_ptr<grpc::Channel>& channel) : channel_(channel), stub_(channel) {}
 
   const std::shared_ptr<grpc::Channel> channel_;

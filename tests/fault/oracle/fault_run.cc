@@ -84,7 +84,7 @@ class Run {
     job.client.job = "oracle";
     job.client.policy = options_.policy;
     job.client.durability.set_mode(options_.durability);
-    job.client.shared_memory = false;
+    job.client.shared_memory = options_.shared_memory;
     job.client.channels_per_shard = 1;
     job.client.rpc_timeout = options_.rpc_timeout;
     if (options_.hosts != nullptr) {
@@ -110,8 +110,9 @@ class Run {
 
   // Injects faults until the pushes are made, the kills are done or the time is over.
   absl::Status Harm(absl::Time end) {
-    absl::Time kill_at = absl::Now() + options_.kill_every, part_at = absl::Now() + options_.partition_every;
-    while (!oracle_->AwaitEnd(std::min({kill_at, part_at, end}))) {
+    absl::Time kill_at = absl::Now() + options_.kill_every, part_at = absl::Now() + options_.partition_every,
+               cut_at = absl::Now() + options_.cut_every;
+    while (!oracle_->AwaitEnd(std::min({kill_at, part_at, cut_at, end}))) {
       const absl::Time now = absl::Now();
       if (now >= end || counts_.kills >= options_.kills) return absl::OkStatus();
       if (now >= kill_at) {
@@ -121,6 +122,10 @@ class Run {
       if (now >= part_at) {
         if (absl::Status status = PartAll(); !status.ok()) return status;
         part_at = absl::Now() + options_.partition_every;
+      }
+      if (now >= cut_at) {
+        for (auto& proxy : proxies_) proxy->CutAll();
+        cut_at = absl::Now() + options_.cut_every;
       }
     }
     return absl::OkStatus();
@@ -198,7 +203,10 @@ class Run {
     if (!client.ok()) return client.status();
     const auto answers = (*client)->GetStatus();
     if (!answers.ok()) return answers.status();
-    for (const v1::GetStatusResponse& answer : *answers) counts_.duplicates_refused += answer.duplicates();
+    for (const v1::GetStatusResponse& answer : *answers) {
+      counts_.duplicates_refused += answer.duplicates();
+      counts_.shared_calls += answer.shared_calls();
+    }
     return absl::OkStatus();
   }
 

@@ -61,6 +61,22 @@ TEST(KillTest, LosesNothingThoughRepliesAreLostAsWell) {
   ExpectNothingLost(options);
 }
 
+// Longer pauses, because a client asks for memory again only after a second.
+TEST(KillTest, WalLosesNoPushMadeInSharedMemory) {
+  FaultRunOptions options = Killing(v1::Durability::WAL, 3);
+  options.shared_memory = true;
+  options.kill_every = absl::Milliseconds(1500);
+  ExpectNothingLost(options);
+}
+
+TEST(KillTest, StandbyLosesNoStepMadeInSharedMemory) {
+  FaultRunOptions options = Killing(v1::Durability::STANDBY, 3);
+  options.policy.mutable_sync()->set_deterministic(true);
+  options.shared_memory = true;
+  options.kill_every = absl::Milliseconds(1500);
+  ExpectNothingLost(options);
+}
+
 TEST(KillTest, SyncLosesNoStep) {
   FaultRunOptions options = Killing(v1::Durability::WAL, 4);
   options.policy.mutable_sync()->set_deterministic(true);

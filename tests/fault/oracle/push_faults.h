@@ -34,6 +34,11 @@ struct FaultRunOptions {
   absl::Duration time = absl::InfiniteDuration();
   // Size of tensors that nobody pushes.
   uint32_t idle_mib = 0;
+  // Workers call servers in shared memory. Lost replies do not concern these calls, but each end of a connection does.
+  bool shared_memory = false;
+  // Interval at which all connections by proxies end. Calls in shared memory then lose their responses, and workers use
+  // the connections until they have memory again.
+  absl::Duration cut_every = absl::InfiniteDuration();
   // Faults on each worker's connections to each server.
   FaultPlan plan;
   uint64_t seed = 1;
@@ -70,6 +75,8 @@ struct FaultCounts {
   uint64_t replies = 0;
   uint64_t replies_dropped = 0;
   uint64_t connections = 0;
+  // Messages in shared memory that the servers have got; those of a server that was killed are not counted.
+  uint64_t shared_calls = 0;
   uint64_t kills = 0;
   uint64_t restarts = 0;
   uint64_t partitions = 0;
@@ -98,6 +105,7 @@ struct FaultCounts {
             {"replies", &C::replies},
             {"replies_dropped", &C::replies_dropped},
             {"connections", &C::connections},
+            {"shared_calls", &C::shared_calls},
             {"partitions", &C::partitions},
             {"hangs", &C::hangs},
             {"resident_bytes_first", &C::resident_first},

@@ -55,6 +55,31 @@ TEST(PushOracleTest, SyncAppliesEachStepOnceThoughRepliesAreLost) {
   ExpectExactlyOnce(LostReplies(policy, 100));
 }
 
+// Calls in shared memory lose their responses whenever the connections end.
+class SharedMemoryOracleTest : public testing::TestWithParam<std::string> {};
+
+TEST_P(SharedMemoryOracleTest, AppliesEachPushOnceThoughResponsesAreLost) {
+  FaultRunOptions options;
+  options.server = "server/ballast_server";
+  if (GetParam() == "async") options.policy.mutable_async();
+  if (GetParam() == "bounded") options.policy.mutable_bounded()->set_steps_ahead(2);
+  if (GetParam() == "sync") options.policy.mutable_sync()->set_deterministic(true);
+  options.shared_memory = true;
+  // Longer than a client waits before it asks for memory again.
+  options.cut_every = absl::Milliseconds(1300);
+  options.pushes = 1000000000;
+  options.time = absl::Seconds(6);
+  const absl::StatusOr<FaultCounts> counts = RunFaults(options);
+  ASSERT_TRUE(counts.ok()) << counts.status();
+  EXPECT_TRUE(counts->good()) << counts->ToJson();
+  EXPECT_GT(counts->retries, 0u);
+  EXPECT_GT(counts->duplicates_refused, 0u);
+  EXPECT_GT(counts->shared_calls, counts->pushes_acknowledged / 10);
+}
+
+INSTANTIATE_TEST_SUITE_P(Policies, SharedMemoryOracleTest, testing::Values("async", "bounded", "sync"),
+                         [](const auto& info) { return info.param; });
+
 TEST(PushOracleTest, WorksAgainSoonAfterAPartition) {
   FaultRunOptions options;
   options.server = "server/ballast_server";
