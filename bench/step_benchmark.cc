@@ -431,17 +431,22 @@ void AddRows(const StepTask& task, const std::vector<Entry>& all, BenchReport& r
   const Entry* sync = Find(all, "ballast sync", "fp32");
   const Entry* tcp = Find(all, "ballast sync-tcp", "fp32");
   const Entry* bf16 = Find(all, "ballast sync", "bf16");
+  const bool large = absl::string_view(task.model) == "large";
   const auto add = [&](const char* name, const Entry* ours, const Entry* peer, double wanted, const char* what) {
     const double ratio = RatioOf(ours, peer);
     if (ratio == 0) return;
     report.ratios.push_back(
         {absl::StrCat(name, "_", task.model), ratio, wanted, false, absl::StrCat(what, ", ", task.model, " model")});
   };
-  add("sync_to_ddp", sync, ddp, 1.5, "sync step, relative to PyTorch DDP on Gloo");
-  add("sync_to_rpc", sync, rpc, 3, "sync step, relative to PyTorch RPC (shared memory)");
-  add("sync_to_rpc_tcp", sync, rpc_tcp, 3, "sync step, relative to PyTorch RPC (TCP)");
-  add("sync_tcp_to_ddp", tcp, ddp, 1.5, "sync step over TCP, relative to PyTorch DDP on Gloo");
-  add("sync_tcp_to_rpc_tcp", tcp, rpc_tcp, 3, "sync step over TCP, relative to PyTorch RPC (TCP)");
+  add("sync_to_ddp", sync, ddp, large ? 2 : 1.8, "sync step, relative to PyTorch DDP on Gloo");
+  add("sync_to_rpc", sync, rpc, large ? 2.8 : 2.2, "sync step, relative to PyTorch RPC (shared memory)");
+  add("sync_to_rpc_tcp", sync, rpc_tcp, large ? 2.8 : 2.2, "sync step, relative to PyTorch RPC (TCP)");
+  add("sync_tcp_to_ddp", tcp, ddp, large ? 1.4 : 1.3, "sync step over TCP, relative to PyTorch DDP on Gloo");
+  add("sync_tcp_to_rpc_tcp", tcp, rpc_tcp, large ? 2.8 : 2.2, "sync step over TCP, relative to PyTorch RPC (TCP)");
+  if (sync != nullptr && !large) {
+    report.ratios.push_back(
+        {"sync_wait_small", Median(sync->wait_shares), 0.15, true, "share of the sync step that waits, small model"});
+  }
   add("observed", Find(all, "ballast observed", "fp32"), Find(all, "ballast unobserved", "fp32"), 0.98,
       "sync step with metrics, scrapes, live page and flight recorders, relative to none of them");
   for (const std::string codec : {"fp32", "bf16"}) {
@@ -451,8 +456,7 @@ void AddRows(const StepTask& task, const std::vector<Entry>& all, BenchReport& r
     add(absl::StrCat("tls_tcp", suffix).c_str(), Find(all, "ballast sync-tcp-tls", codec),
         Find(all, "ballast sync-tcp", codec), 0.7, "sync step over TCP with TLS and tokens, relative to plaintext");
   }
-  if (task.model == "large")
-    add("sync_bf16_to_ddp", bf16, ddp, 2, "sync step in bf16, relative to PyTorch DDP on Gloo");
+  if (large) add("sync_bf16_to_ddp", bf16, ddp, 2, "sync step in bf16, relative to PyTorch DDP on Gloo");
 }
 
 // Has the processes that start from now on use no instructions beyond `name`; empty: all that the machine has.
