@@ -45,11 +45,12 @@ CASES = [
      ["push_to_tcp_16mib_up", "pull_to_tcp_16mib_up", "push_to_tcp_1_to_4mib", "pull_to_tcp_1_to_4mib",
       "push_tcp_to_tcp_16mib_up", "pull_tcp_to_tcp_16mib_up", "push_tcp_to_tcp_1_to_4mib",
       "pull_tcp_to_tcp_1_to_4mib", "push_tcp_to_stub_16mib", "pull_tcp_to_stub_16mib", "push_to_stub_16mib", "pull_to_stub_16mib",
-      "push_pull_p50_to_empty_call_4kib", "server_memory_of_allowed"],
+      "push_pull_p50_to_empty_call_4kib", "push_pull_tcp_p50_to_empty_call_4kib", "server_memory_of_allowed"],
      ["bytes", "operation", "gb_per_second", "p50_microseconds", "p99_microseconds", "cpu_seconds_per_gb",
-      "tcp_gb_per_second", "stub_gb_per_second"]),
+      "tcp_gb_per_second", "stub_gb_per_second", "memcpy_gb_per_second", "to_memcpy"]),
     (["transfer", "--sizes", "4096", "--seconds", "0.02", "--servers", "2", "--workers", "2"],
-     ["push_pull_p50_to_empty_call_4kib", "server_memory_of_allowed"], ["gb_per_second"]),
+     ["push_pull_p50_to_empty_call_4kib", "push_pull_tcp_p50_to_empty_call_4kib", "server_memory_of_allowed"],
+     ["gb_per_second"]),
     (["apply", "--mi-elements", "1", "--seconds", "0.02"],
      # One for each optimizer that has a row.
      lambda rows: [row["optimizer"] + "_of_limit" for row in rows] + ["least_of_limit"],
@@ -66,7 +67,7 @@ CASES = [
     (["step", "--model", "small", "--modes", "sync", "--rounds", "1", "--seconds", "0.3", "--peer", "torch",
       "--observed", "--instruction_set", "avx2"],
      ["sync_to_ddp_small", "sync_to_rpc_tcp_small", "sync_to_rpc_small", "sync_tcp_to_ddp_small",
-      "sync_tcp_to_rpc_tcp_small", "observed_small"],
+      "sync_tcp_to_rpc_tcp_small", "sync_wait_small", "observed_small"],
      ["model", "who", "codec", "samples_per_second"]),
 ]
 
