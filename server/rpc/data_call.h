@@ -83,7 +83,7 @@ class DataPlane::Call : public std::enable_shared_from_this<Call> {
   absl::Status OnShard(const absl::Status& status) const {
     return Annotate(status, absl::StrCat("shard ", plane_->rank_));
   }
-  DataPlane& plane() { return *plane_; }
+  DataPlane& plane() const { return *plane_; }
   CallTimer& timer() { return timer_; }
 
  private:

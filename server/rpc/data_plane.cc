@@ -64,7 +64,7 @@ class DataPlane::GrpcCall : public Call, public grpc::ServerGenericBidiReactor {
   }
 
  protected:
-  absl::string_view Token() const override { return TokenOf(*context_); }
+  absl::string_view Token() const override { return plane().access_->TokenFor(*context_); }
   std::string Peer() const override { return context_->peer(); }
 
   void Send(grpc::ByteBuffer response) override {

@@ -164,7 +164,7 @@ grpc::ServerWriteReactor<v1::ShareMemoryResponse>* ParameterServiceAdapter::Shar
     grpc::CallbackServerContext* context, const v1::ShareMemoryRequest* request) {
   const absl::Status may = Check(*context, "ParameterService/ShareMemory", request->job());
   const ServeRegion serve = [&](std::shared_ptr<SharedRegion> region) {
-    return data_plane_->ServeSlots(std::move(region), std::string(TokenOf(*context)), context->peer());
+    return data_plane_->ServeSlots(std::move(region), std::string(access_->TokenFor(*context)), context->peer());
   };
   return ballast::ShareMemory(may, *request, *shard_, rank_, data_plane_->regions(), serve);
 }

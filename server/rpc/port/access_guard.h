@@ -29,6 +29,12 @@ class AccessGuard {
   // the guard.
   AccessGuard(const TokenTable* tokens, std::function<std::string()> job) : tokens_(tokens), job_(std::move(job)) {}
 
+  // Returns the call's token for the checks below; empty if calls need none. gRPC makes a map of a call's metadata when
+  // they are first read, which a flood of calls should not cost.
+  absl::string_view TokenFor(const grpc::CallbackServerContext& context) const {
+    return tokens_ == nullptr ? absl::string_view() : TokenOf(context);
+  }
+
   // UNAUTHENTICATED without a known token. PERMISSION_DENIED if the token is for a job other than the request's or
   // the service's, or if its role is below the method's or below `least`. FAILED_PRECONDITION (WRONG_JOB) if the
   // request names a job other than the service's. An empty `job` means the token's job, or the only one.
@@ -36,7 +42,7 @@ class AccessGuard {
                      AccessRole least = AccessRole::kReader) const;
   absl::Status Check(const grpc::CallbackServerContext& context, absl::string_view method, absl::string_view job,
                      AccessRole least = AccessRole::kReader) const {
-    return Check(TokenOf(context), method, job, least);
+    return Check(TokenFor(context), method, job, least);
   }
 
   // Makes the part of Check that needs the request's job, for a call that passed Check before its request was read.
