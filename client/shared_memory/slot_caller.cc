@@ -15,10 +15,7 @@ namespace {
 constexpr absl::Duration kLongestWait = absl::Seconds(1);
 
 grpc::Status ErrorOf(const SlotResponse& response, absl::Span<char> slot) {
-  v1::SharedSlot spot;
-  spot.set_offset(response.offset);
-  spot.set_bytes(response.bytes);
-  return DecodeSlotError(response.code, MessageAt(spot, slot).value_or(""));
+  return DecodeSlotError(response.code, MessageAt({response.offset, response.bytes}, slot).value_or(""));
 }
 
 }  // namespace

@@ -63,7 +63,7 @@ class SlotCallerTest : public testing::Test {
 
   const std::shared_ptr<SharedRegion> server_ = *SharedRegion::Create(4);
   SlotCaller caller_{*SharedRegion::Open(server_->Describe())};
-  // Of the last call.
+  // Number of the last call.
   uint64_t number_ = 0;
   std::thread receiver_{[this] { caller_.Run(); }};
 };

@@ -162,14 +162,11 @@ absl::StatusOr<absl::string_view> BlockLoan::Answer(const v1::SharedSlot& answer
   if (answer.region() != reference_.region() || answer.slot() != reference_.slot()) {
     return absl::InvalidArgumentError("the response is in another slot of shared memory than the request");
   }
-  return MessageAt(answer, pool_->region().Slot(reference_.slot()));
+  return MessageAt({answer.offset(), answer.bytes()}, pool_->region().Slot(reference_.slot()));
 }
 
 absl::StatusOr<absl::string_view> BlockLoan::Answer(const SlotResponse& answer) const {
-  v1::SharedSlot spot = reference_;
-  spot.set_offset(answer.offset);
-  spot.set_bytes(answer.bytes);
-  return Answer(spot);
+  return MessageAt({answer.offset, answer.bytes}, pool_->region().Slot(reference_.slot()));
 }
 
 bool BlockLoan::Begin(SlotRequest call, CallAttempt& attempt, SlotCaller::Done done) {

@@ -48,13 +48,13 @@ std::optional<MessageSpot> CopyMessage(const grpc::ByteBuffer& message, absl::Sp
   return MessageSpot{static_cast<uint32_t>(offset), static_cast<uint32_t>(bytes)};
 }
 
-absl::StatusOr<absl::string_view> MessageAt(const v1::SharedSlot& reference, absl::Span<char> slot) {
-  if (uint64_t{reference.offset()} + reference.bytes() > slot.size()) {
-    return absl::InvalidArgumentError(absl::StrCat("message in shared memory: got bytes ", reference.offset(), " to ",
-                                                   uint64_t{reference.offset()} + reference.bytes(), " of a slot of ",
-                                                   slot.size()));
+absl::StatusOr<absl::string_view> MessageAt(MessageSpot spot, absl::Span<char> slot) {
+  const uint64_t end = uint64_t{spot.offset} + spot.bytes;
+  if (end > slot.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("message in shared memory: got bytes ", spot.offset, " to ", end, " of a slot of ", slot.size()));
   }
-  return absl::string_view(slot.data() + reference.offset(), reference.bytes());
+  return absl::string_view(slot.data() + spot.offset, spot.bytes);
 }
 
 grpc::ByteBuffer EncodeReference(const v1::SharedSlot& reference) {

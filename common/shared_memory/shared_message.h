@@ -35,8 +35,8 @@ bool CopyBytes(absl::string_view piece, char* to);
 // Same, with `copy` for each piece; also nullopt if that fails.
 std::optional<MessageSpot> CopyMessage(const grpc::ByteBuffer& message, absl::Span<char> slot, CopyPiece copy);
 
-// Returns the part of the slot that `reference` describes. INVALID_ARGUMENT if it is not inside the slot.
-absl::StatusOr<absl::string_view> MessageAt(const v1::SharedSlot& reference, absl::Span<char> slot);
+// Returns the part of the slot that `spot` describes. INVALID_ARGUMENT if it is not inside the slot.
+absl::StatusOr<absl::string_view> MessageAt(MessageSpot spot, absl::Span<char> slot);
 
 // Encodes a message that contains only the reference.
 grpc::ByteBuffer EncodeReference(const v1::SharedSlot& reference);

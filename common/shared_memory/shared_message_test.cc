@@ -82,10 +82,10 @@ TEST(SharedMessageTest, FindsAReferenceBesideOtherFields) {
 
 TEST(SharedMessageTest, RefusesAReferenceBeyondItsBlock) {
   char slot[128] = "abc";
-  EXPECT_EQ(*MessageAt(MakeReference(1, 2), absl::MakeSpan(slot)), "bc");
-  EXPECT_TRUE(MessageAt(MakeReference(0, 128), absl::MakeSpan(slot)).ok());
-  for (const v1::SharedSlot& bad :
-       {MakeReference(0, 129), MakeReference(128, 1), MakeReference(UINT32_MAX, UINT32_MAX), MakeReference(129, 0)}) {
+  EXPECT_EQ(*MessageAt({1, 2}, absl::MakeSpan(slot)), "bc");
+  EXPECT_TRUE(MessageAt({0, 128}, absl::MakeSpan(slot)).ok());
+  for (const MessageSpot& bad :
+       {MessageSpot{0, 129}, MessageSpot{128, 1}, MessageSpot{UINT32_MAX, UINT32_MAX}, MessageSpot{129, 0}}) {
     const auto message = MessageAt(bad, absl::MakeSpan(slot));
     EXPECT_TRUE(absl::IsInvalidArgument(message.status())) << message.status();
   }

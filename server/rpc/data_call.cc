@@ -55,8 +55,9 @@ void DataPlane::Call::Handle(grpc::ByteBuffer& connection_part, BufferPool::Buff
   request_.Swap(&connection_part);
   memory_request_ = std::move(memory_part);
   if (!memory_request_.bytes().empty()) ++plane_->shared_calls_;
-  if (span_ != nullptr) span_->request_bytes = request_.Length() + memory_request_.bytes().size();
-  if (handler_ == &Call::PushPull) response_bytes_ = request_.Length() + memory_request_.bytes().size();
+  const uint64_t bytes = request_.Length() + memory_request_.bytes().size();
+  if (span_ != nullptr) span_->request_bytes = bytes;
+  if (handler_ == &Call::PushPull) response_bytes_ = bytes;
   const void* const before = std::exchange(handled_call, this);
   (this->*handler_)();
   handled_call = before;

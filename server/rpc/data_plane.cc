@@ -127,7 +127,8 @@ class DataPlane::GrpcCall : public Call, public grpc::ServerGenericBidiReactor {
     absl::StatusOr<SlotView> slot = plane().regions_.Borrow(reference.region(), reference.slot());
     if (!slot.ok()) return slot.status();
     slot_ = *std::move(slot);
-    const absl::StatusOr<absl::string_view> message = MessageAt(reference, slot_->memory());
+    const absl::StatusOr<absl::string_view> message =
+        MessageAt({reference.offset(), reference.bytes()}, slot_->memory());
     if (!message.ok()) return message.status();
     // The total must fit what is reserved.
     if (received_.Length() + message->size() > kMaxMessageBytes + kMinSharedBytes) {

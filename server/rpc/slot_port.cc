@@ -48,10 +48,7 @@ class DataPlane::SlotCall : public Call {
 
   void Process() {
     timer().Enter(CallPhase::kApply);
-    v1::SharedSlot spot;
-    spot.set_offset(offset_);
-    spot.set_bytes(bytes_);
-    const absl::StatusOr<absl::string_view> message = MessageAt(spot, port_->Slot(slot_));
+    const absl::StatusOr<absl::string_view> message = MessageAt({offset_, bytes_}, port_->Slot(slot_));
     if (!message.ok()) return End(OnShard(message.status()));
     if (message->size() > kMaxMessageBytes) {
       return End(OnShard(absl::InvalidArgumentError(

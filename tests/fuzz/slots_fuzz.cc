@@ -28,11 +28,8 @@ std::string Seed(Write write, absl::string_view in_slot) {
 }
 
 absl::string_view Inside(uint32_t offset, uint32_t bytes) {
-  v1::SharedSlot spot;
-  spot.set_offset(offset);
-  spot.set_bytes(bytes);
   const absl::Span<char> slot = Region().Slot(0);
-  const absl::StatusOr<absl::string_view> message = MessageAt(spot, slot);
+  const absl::StatusOr<absl::string_view> message = MessageAt({offset, bytes}, slot);
   if (!message.ok()) return "";
   Require(message->data() >= slot.data() && message->data() + message->size() <= slot.data() + slot.size(),
           "a message lies inside its slot");

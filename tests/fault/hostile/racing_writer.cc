@@ -174,10 +174,8 @@ grpc::Status RacingWriter::CallThere(const std::string& method, const std::strin
   });
   if (!response.has_value()) return grpc::Status(grpc::StatusCode::DEADLINE_EXCEEDED, "no response in the slot");
   if (response->code == grpc::OK) return grpc::Status::OK;
-  v1::SharedSlot spot;
-  spot.set_offset(response->offset);
-  spot.set_bytes(response->bytes);
-  return DecodeSlotError(response->code, MessageAt(spot, region_->Slot(0)).value_or(""));
+  const auto error = MessageAt({response->offset, response->bytes}, region_->Slot(0));
+  return DecodeSlotError(response->code, error.value_or(""));
 }
 
 bool RacingWriter::Fill(const std::string& request) {
