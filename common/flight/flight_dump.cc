@@ -202,7 +202,8 @@ void FlightDumper::WriteRequested() {
     std::string reason;
     {
       const auto wake = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_ || !reason_.empty(); };
-      absl::MutexLock lock(&mutex_, absl::Condition(&wake));
+      absl::MutexLock lock(&mutex_);
+      mutex_.Await(absl::Condition(&wake));
       if (reason_.empty()) return;
       reason.swap(reason_);
     }
