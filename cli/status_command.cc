@@ -136,9 +136,14 @@ void PrintShard(std::ostream& out, const std::string& address, const v1::GetStat
     out << absl::StrFormat("  snapshots %s written, %s failed\n", FormatCount(shard.snapshots()),
                            FormatCount(shard.snapshot_failures()));
   }
-  if (shard.shared_calls() == 0) return;
-  out << absl::StrFormat("  shared    memory with %d clients on this machine, %s calls through it\n",
-                         shard.shared_regions(), FormatCount(shard.shared_calls()));
+  if (shard.shared_calls() > 0) {
+    out << absl::StrFormat("  shared    memory with %d clients on this machine, %s calls through it\n",
+                           shard.shared_regions(), FormatCount(shard.shared_calls()));
+  }
+  if (shard.stream_calls() > 0) {
+    out << absl::StrFormat("  streams   of data to %d clients, %s calls on them\n", shard.data_streams(),
+                           FormatCount(shard.stream_calls()));
+  }
 }
 
 void PrintCatchingUp(std::ostream& out, const v1::StandbyReport& standby) {
@@ -287,6 +292,8 @@ Json ShardJson(const std::string& address, const v1::GetStatusResponse& shard) {
           {"refused", shard.refused()},
           {"shared_regions", shard.shared_regions()},
           {"shared_calls", shard.shared_calls()},
+          {"data_streams", shard.data_streams()},
+          {"stream_calls", shard.stream_calls()},
           {"push_bytes", shard.push_bytes()},
           {"pull_bytes", shard.pull_bytes()},
           {"recovered_records", shard.recovery().records()},

@@ -93,6 +93,7 @@ ShardChannelOptions ChannelOptionsFor(const ClientOptions& options) {
   channel.connections = options.channels_per_shard;
   channel.messages_in_flight = options.messages_in_flight;
   channel.shared_memory = options.shared_memory;
+  channel.data_streams = options.data_streams;
   channel.pin_memory = options.pin_memory;
   channel.credentials = options.credentials;
   channel.watch_answers = options.watch_answers;

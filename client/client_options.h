@@ -64,6 +64,8 @@ struct ClientOptions {
   uint32_t messages_in_flight = 8;
   // Sends large messages to a shard on the same machine through shared memory, if the shard has room for it.
   bool shared_memory = true;
+  // Sends messages to a shard on another machine on a data stream, if one can be opened; otherwise each is a gRPC call.
+  bool data_streams = true;
   // Prepares the memory that a server shares for another use, such as a GPU's copies; see PinMemory. May be empty.
   std::function<std::shared_ptr<void>(absl::Span<char>)> pin_memory;
 

@@ -53,6 +53,9 @@ struct ShardChannel::Route {
     return connections[connection % connections.size()]->channel();
   }
 
+  // Ends the sharing of memory, and the data streams.
+  void Shutdown() const;
+
   // Makes every connection that was lost connect now. An idle one still has the address that its server had when it
   // was lost, and learns of another only from an attempt that fails: better now than when a message needs it. A name
   // that was unknown for a while needs another channel.
@@ -67,6 +70,8 @@ struct ShardChannel::Route {
   std::vector<std::unique_ptr<RenewedChannel>> connections;
   // Null if shared memory is disabled.
   std::unique_ptr<SlotSender> slot_sender;
+  // Null if data streams are disabled.
+  std::unique_ptr<StreamSender> stream_sender;
   // Number of attempts that use this route; guarded by the channel's mutex.
   int users = 0;
 };
@@ -81,6 +86,14 @@ ShardChannel::Route::Route(std::string to, const ShardChannelOptions& options) :
   if (options.shared_memory) {
     slot_sender = std::make_unique<SlotSender>([this] { return channel(0); }, options.job, options.pin_memory);
   }
+  if (options.data_streams) {
+    stream_sender = std::make_unique<StreamSender>([this] { return channel(0); }, options.job, options.silence);
+  }
+}
+
+void ShardChannel::Route::Shutdown() const {
+  if (slot_sender != nullptr) slot_sender->Shutdown();
+  if (stream_sender != nullptr) stream_sender->Shutdown();
 }
 
 void ShardChannel::ReleaseRoute::operator()(Route* route) const {
@@ -128,7 +141,7 @@ void ShardChannel::MoveTo(const std::string& address) {
     if (shutdown_) return;
     std::swap(route_, route);
   }
-  if (route->slot_sender != nullptr) route->slot_sender->Shutdown();
+  route->Shutdown();
   calls_.RetryNow();
   const auto unused = [&]() { return route->users == 0; };
   absl::MutexLock lock(&mutex_);
@@ -235,9 +248,18 @@ void ShardChannel::BeginAttempt(Exchange* exchange, CallAttempt* attempt, absl::
   exchange->route = UseRoute();
   const Route& route = *exchange->route;
   if (retries) route.Reconnect();
-  exchange->StartAttempt(map_epoch_.load(std::memory_order_relaxed), wait_ms, route.slot_sender.get(),
-                         route.channel(exchange->connection), attempt, span.has_value() ? &span->context : nullptr,
-                         std::move(end));
+  exchange->StartAttempt(map_epoch_.load(std::memory_order_relaxed), wait_ms,
+                         retries ? DirectRoutes() : RoutesFor(*exchange), route.channel(exchange->connection), attempt,
+                         span.has_value() ? &span->context : nullptr, std::move(end));
+}
+
+DirectRoutes ShardChannel::RoutesFor(const Exchange& exchange) const {
+  const Route& route = *exchange.route;
+  DirectRoutes routes;
+  routes.slot_sender = route.slot_sender.get();
+  const bool elsewhere = route.slot_sender == nullptr || route.slot_sender->is_refused();
+  if (elsewhere && route.stream_sender != nullptr) routes.stream = route.stream_sender->caller();
+  return routes;
 }
 
 CallSpan ShardChannel::BeginSpan(const ShardMessage& message) const {
@@ -319,7 +341,7 @@ void ShardChannel::Shutdown(const std::string& reason) {
       lane->queue.clear();
     }
   }
-  if (const RouteUse route = UseRoute(); route->slot_sender != nullptr) route->slot_sender->Shutdown();
+  UseRoute()->Shutdown();
   calls_.Shutdown(reason);
   Refuse(std::move(dropped), name(), reason);
 }

@@ -16,6 +16,7 @@
 #include "absl/time/time.h"
 #include "ballast/v1/parameter_service.grpc.pb.h"
 #include "client/call_group.h"
+#include "client/data_stream/stream_sender.h"
 #include "client/error_feedback.h"
 #include "client/future.h"
 #include "client/shard_exchange.h"
@@ -33,6 +34,7 @@ struct ShardChannelOptions : ExchangeOptions {
   // never block pushes.
   uint32_t messages_in_flight = 4;
   bool shared_memory = true;
+  bool data_streams = true;
   PinMemory pin_memory;
   // The credentials and timeouts have the same meaning as in ClientOptions.
   Credentials credentials;
@@ -124,6 +126,8 @@ class ShardChannel {
   void SendQueued();
   std::shared_ptr<Exchange> TakeLocked(Lane* lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Begin(std::shared_ptr<Exchange> exchange);
+  // Returns what a first attempt may use besides gRPC.
+  DirectRoutes RoutesFor(const Exchange& exchange) const;
   void BeginAttempt(Exchange* exchange, CallAttempt* attempt, absl::Duration time,
                     std::function<void(grpc::Status)> end);
   // Begins the span of an attempt to send the message, for the tracer.

@@ -81,18 +81,18 @@ void ShardExchange::Prepare(ErrorFeedback* feedback) {
                                    *feedback, hold_);
 }
 
-void ShardExchange::StartAttempt(uint64_t map_epoch, uint32_t wait_ms, SlotSender* slot_sender,
+void ShardExchange::StartAttempt(uint64_t map_epoch, uint32_t wait_ms, const DirectRoutes& routes,
                                  const std::shared_ptr<grpc::Channel>& channel, CallAttempt* attempt,
                                  const TraceContext* span, std::function<void(grpc::Status)> end) {
   state_ = Next(state_, ExchangeEvent::kAttempt);
-  const bool first = state_ == ExchangeState::kFirstAttempt;
-  if (!first) ++retries_;
+  if (state_ == ExchangeState::kRetry) ++retries_;
   loan_.reset();
   slot_response_.reset();
   response_.Clear();
   answer_begun_ = absl::InfiniteFuture();
-  absl::StatusOr<grpc::ByteBuffer> request = MakeRequest(map_epoch, wait_ms, first ? slot_sender : nullptr);
-  if (!request.ok()) {
+  absl::StatusOr<grpc::ByteBuffer> request = MakeRequest(map_epoch, wait_ms, routes.slot_sender);
+  const bool made = request.ok();
+  if (!made) {
     // A call that begins on a cancelled context ends at once, but not on this thread.
     attempt->TryCancel();
     end = [end = std::move(end), why = std::string(request.status().message())](const grpc::Status&) {
@@ -106,6 +106,8 @@ void ShardExchange::StartAttempt(uint64_t map_epoch, uint32_t wait_ms, SlotSende
     request->Clear();
     if (StartInSlot(*attempt, span, end)) return;
     request = EncodeReference(loan_->reference());
+  } else if (made && routes.stream != nullptr && StartOnStream(routes.stream, *request, *attempt, span, end)) {
+    return;
   }
   request_.Swap(&*request);
   if (span != nullptr) attempt->AddMetadata(kTraceparent, FormatTraceparent(*span));
@@ -128,6 +130,23 @@ bool ShardExchange::StartInSlot(CallAttempt& attempt, const TraceContext* span,
     if (status.ok()) slot_response_ = response;
     end(status);
   });
+}
+
+bool ShardExchange::StartOnStream(const std::shared_ptr<StreamCaller>& stream, const grpc::ByteBuffer& request,
+                                  CallAttempt& attempt, const TraceContext* span,
+                                  const std::function<void(grpc::Status)>& end) {
+  const auto method = static_cast<uint32_t>(message_.kind);
+  const uint32_t number =
+      stream->Begin(method, request, span != nullptr ? *span : TraceContext(), absl::FromChrono(attempt.deadline()),
+                    [this, end](const grpc::Status& status, grpc::ByteBuffer response, absl::Time begun) {
+                      if (options_.watch_answers) answer_begun_ = begun;
+                      response_.Swap(&response);
+                      end(status);
+                    });
+  if (number == 0) return false;
+  // From here on the response may have destroyed this.
+  attempt.OnCancel([stream, number] { stream->Cancel(number); });
+  return true;
 }
 
 ShardReply ShardExchange::End(absl::Status status, absl::FunctionRef<std::string()> shard) {

@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "ballast/v1/parameter_service.pb.h"
+#include "client/data_stream/stream_caller.h"
 #include "client/error_feedback.h"
 #include "client/rows/row_message.h"
 #include "client/shared_memory/slot_sender.h"
@@ -105,6 +106,14 @@ struct ExchangeOptions {
   bool watch_answers = false;
 };
 
+// The ways to a shard besides gRPC. Only a first attempt takes them: what fails there is made again over gRPC.
+struct DirectRoutes {
+  // Shared memory; null: none.
+  SlotSender* slot_sender = nullptr;
+  // A data stream; null: none is open.
+  std::shared_ptr<StreamCaller> stream;
+};
+
 // Owns a message on its way to a shard and back: its state, its bytes and the memory lent to gRPC. A gradient is
 // encoded once, so that a retry sends the same bytes. Does not know queues, connections, or when a call is retried.
 // Thread safety: none; a call makes one attempt at a time.
@@ -118,10 +127,9 @@ class ShardExchange {
   // Rows are always copied, because they are sent in another order than the caller's.
   void Prepare(ErrorFeedback* feedback);
 
-  // Starts an attempt in which the server may wait for `wait_ms`; calls `end` after it. A first attempt uses shared
-  // memory, unless `slot_sender` is null; then, if the server serves calls there, it needs no channel. `span` makes the
-  // attempt; null: it is not traced.
-  void StartAttempt(uint64_t map_epoch, uint32_t wait_ms, SlotSender* slot_sender,
+  // Starts an attempt in which the server may wait for `wait_ms`; calls `end` after it. The attempt takes the first of
+  // `routes` that is open, otherwise `channel`. `span` makes the attempt; null: it is not traced.
+  void StartAttempt(uint64_t map_epoch, uint32_t wait_ms, const DirectRoutes& routes,
                     const std::shared_ptr<grpc::Channel>& channel, CallAttempt* attempt, const TraceContext* span,
                     std::function<void(grpc::Status)> end);
 
@@ -144,6 +152,9 @@ class ShardExchange {
   // Calls the server through the loan's slot; returns whether it serves such calls. After that the attempt may have
   // ended.
   bool StartInSlot(CallAttempt& attempt, const TraceContext* span, const std::function<void(grpc::Status)>& end);
+  // Calls the server on the stream; returns whether that takes the call.
+  bool StartOnStream(const std::shared_ptr<StreamCaller>& stream, const grpc::ByteBuffer& request, CallAttempt& attempt,
+                     const TraceContext* span, const std::function<void(grpc::Status)>& end);
   // Returns the approximate size of the larger of request and response.
   uint64_t Bytes() const;
   v1::PushHeader Header(uint64_t map_epoch) const;

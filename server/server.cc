@@ -139,6 +139,9 @@ absl::Status Server::Listen() {
   port.flag = "--listen";
   port.max_bytes = options_.max_bytes_in_flight;
   port.threads = std::clamp(CoreCount() / 2, kMinDataThreads, kMaxDataThreads);
+  // A client has a connection for gRPC, too, which must not lack because of others' streams.
+  shard_host_.services().ConfigureStreams(options_.security.has_tls(), *room / 2);
+  port.serve_stream = [this](int socket) { shard_host_.services().ServeStream(socket); };
   auto data = ServingPort::Open(port, [this](grpc::ServerBuilder& builder) {
     shard_host_.services().AddTo(builder);
     // Clients may know this port only.

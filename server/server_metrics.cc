@@ -64,6 +64,8 @@ void AddTraffic(const v1::GetStatusResponse& shard, MetricsText& out) {
   out.Gauge("ballast_shared_memory_clients", "Clients that exchange messages through shared memory now.",
             shard.shared_regions());
   out.Counter("ballast_shared_memory_calls_total", "Calls whose message was in shared memory.", shard.shared_calls());
+  out.Gauge("ballast_data_streams", "Clients that have a data stream.", shard.data_streams());
+  out.Counter("ballast_data_stream_calls_total", "Calls on data streams.", shard.stream_calls());
 }
 
 void AddCalls(const v1::GetStatusResponse& shard, MetricsText& out) {

@@ -81,7 +81,22 @@ class HostileInputTest : public HostileTest {
   int calls_ = 0;
 };
 
-TEST_F(HostileInputTest, ParameterServiceSurvivesAndStillAnswersCorrectly) {
+// Over gRPC, or on a data stream.
+class TransportHostileInputTest : public HostileInputTest, public testing::WithParamInterface<bool> {
+ protected:
+  void SetUp() override {
+    HostileInputTest::SetUp();
+    if (GetParam()) OpenStream();
+  }
+};
+
+std::string TransportName(const testing::TestParamInfo<bool>& info) {
+  return info.param ? "OnADataStream" : "OverGrpc";
+}
+
+INSTANTIATE_TEST_SUITE_P(Transports, TransportHostileInputTest, testing::Bool(), TransportName);
+
+TEST_P(TransportHostileInputTest, ParameterServiceSurvivesAndStillAnswersCorrectly) {
   AttackParameterService();
   EXPECT_THAT(Values(kHonest), Each(5));
   EXPECT_EQ(PushHonestly().error_message(), "");
@@ -171,7 +186,7 @@ INSTANTIATE_TEST_SUITE_P(Calls, RacingHostileInputTest, testing::Values(&RacingW
                          });
 
 // The server buffers gradients, and pulls wait, many of them for callers that have disconnected.
-class SyncHostileInputTest : public HostileInputTest {
+class SyncHostileInputTest : public TransportHostileInputTest {
  protected:
   SyncHostileInputTest() {
     declare_.mutable_policy()->mutable_sync()->set_deterministic(true);
@@ -179,7 +194,9 @@ class SyncHostileInputTest : public HostileInputTest {
   }
 };
 
-TEST_F(SyncHostileInputTest, ParameterServiceSurvivesAndStillAnswersCorrectly) {
+INSTANTIATE_TEST_SUITE_P(Transports, SyncHostileInputTest, testing::Bool(), TransportName);
+
+TEST_P(SyncHostileInputTest, ParameterServiceSurvivesAndStillAnswersCorrectly) {
   AttackParameterService();
   EXPECT_EQ(PushHonestly().error_message(), "");
   EXPECT_THAT(Values(kHonest), Each(5));
@@ -254,7 +271,7 @@ TEST_F(CoordinatorHostileInputTest, SurvivesAndTheJobGoesOn) {
 }
 
 // Each message has one error.
-TEST_F(HostileInputTest, WhatIsRefusedChangesNothing) {
+TEST_P(TransportHostileInputTest, WhatIsRefusedChangesNothing) {
   const char* const headers[] = {
       "job: ''",        "job: 'other'", "worker: 100",    "worker: 4294967295",
       "incarnation: 0", "sequence: 0",  "job: 'Hostile'", "examples: 4294967295 job: 'hostile '",

@@ -79,6 +79,10 @@ ABSL_FLAG(std::string, codec, "",
           "use the same encoding with fp16 and bf16, otherwise fp32, unless --value_codec is given.");
 ABSL_FLAG(std::string, value_codec, "", "Encoding of values: fp32, fp16, bf16 or int8.");
 ABSL_FLAG(bool, shared_memory, true, "Exchange messages with servers on this machine through shared memory.");
+ABSL_FLAG(
+    bool, data_streams, true,
+    "Exchange messages with servers on other machines on a second connection to each; otherwise each message is a "
+    "gRPC call.");
 ABSL_FLAG(std::string, durability, "", "Durability of the job's state: none, checkpoint, wal, wal_sync or standby.");
 ABSL_FLAG(std::string, precision, "", "Precision to compute in: fp32, tf32, bf16 or fp16; the CPU has only fp32.");
 ABSL_FLAG(
@@ -189,6 +193,7 @@ absl::StatusOr<Worker::Options> ReadOptions() {
   options.run_dir = absl::GetFlag(FLAGS_run_dir);
   options.continues_run = absl::GetFlag(FLAGS_continue_run);
   options.shared_memory = absl::GetFlag(FLAGS_shared_memory);
+  options.data_streams = absl::GetFlag(FLAGS_data_streams);
   options.trace = absl::GetFlag(FLAGS_trace);
   absl::StatusOr<StepRange> steps = ParseStepRange(absl::GetFlag(FLAGS_trace_steps));
   if (!steps.ok()) return absl::InvalidArgumentError(absl::StrCat("--trace_steps: ", steps.status().message()));
@@ -288,14 +293,43 @@ int main(int argc, char** argv) {
   if (!words.empty() && words[0] == "serve") {
     return ballast::RunServeCommand(absl::MakeConstSpan(words).subspan(1), std::cout, std::cerr);
   }
-  const absl::Status parsed = ballast::ParseFlags(
-      argc, argv, ballast::kUsage,
-      {"job",         "coordinator", "tls_ca",          "tls_cert",    "tls_key",        "token_file",
-       "insecure",    "rank",        "device",          "gpus",        "autotune",       "cuda_graphs",
-       "threads",     "run_dir",     "continue_run",    "mode",        "steps_ahead",    "quorum",
-       "local_steps", "codec",       "value_codec",     "precision",   "durability",     "shared_memory",
-       "trace",       "trace_steps", "gather_timeout",  "staleness",   "http_port",      "http_address_file",
-       "flight_dir",  "run_by",      "http_token_file", "traceparent", "flight_recorder"});
+  const absl::Status parsed = ballast::ParseFlags(argc, argv, ballast::kUsage,
+                                                  {"job",
+                                                   "coordinator",
+                                                   "tls_ca",
+                                                   "tls_cert",
+                                                   "tls_key",
+                                                   "token_file",
+                                                   "insecure",
+                                                   "rank",
+                                                   "device",
+                                                   "gpus",
+                                                   "autotune",
+                                                   "cuda_graphs",
+                                                   "threads",
+                                                   "run_dir",
+                                                   "continue_run",
+                                                   "mode",
+                                                   "steps_ahead",
+                                                   "quorum",
+                                                   "local_steps",
+                                                   "codec",
+                                                   "value_codec",
+                                                   "precision",
+                                                   "durability",
+                                                   "shared_memory",
+                                                   "data_streams",
+                                                   "trace",
+                                                   "trace_steps",
+                                                   "gather_timeout",
+                                                   "staleness",
+                                                   "http_port",
+                                                   "http_address_file",
+                                                   "flight_dir",
+                                                   "run_by",
+                                                   "http_token_file",
+                                                   "traceparent",
+                                                   "flight_recorder"});
   if (!parsed.ok()) return ballast::Fail(parsed, 2);
   return ballast::Run();
 }

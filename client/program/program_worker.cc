@@ -104,6 +104,7 @@ absl::Status ProgramWorker::Connect(absl::Time deadline) {
   options.coordinator = options_.coordinator;
   options.credentials = options_.credentials;
   options.shared_memory = options_.shared_memory;
+  options.data_streams = options_.data_streams;
   options.tracer = tracer_.get();
   options.connect_timeout = kConnectTimeout;
   options.gather_timeout = std::max(TimeLeft(deadline), absl::Seconds(1));

@@ -51,6 +51,8 @@ class ProgramWorker {
     std::optional<TraceContext> trace;
     // Exchange messages with servers on this machine through shared memory.
     bool shared_memory = true;
+    // Exchange messages with other servers on data streams.
+    bool data_streams = true;
   };
 
   // A lease of the job's examples.

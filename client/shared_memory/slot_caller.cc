@@ -7,6 +7,7 @@
 
 #include "absl/time/clock.h"
 #include "common/shared_memory/shared_message.h"
+#include "common/wire/direct_call.h"
 
 namespace ballast {
 namespace {
@@ -15,7 +16,7 @@ namespace {
 constexpr absl::Duration kLongestWait = absl::Seconds(1);
 
 grpc::Status ErrorOf(const SlotResponse& response, absl::Span<char> slot) {
-  return DecodeSlotError(response.code, MessageAt({response.offset, response.bytes}, slot).value_or(""));
+  return DecodeDirectError(response.code, MessageAt({response.offset, response.bytes}, slot).value_or(""));
 }
 
 }  // namespace

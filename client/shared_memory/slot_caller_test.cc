@@ -12,6 +12,7 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "common/shared_memory/shared_message.h"
+#include "common/wire/direct_call.h"
 
 namespace ballast {
 namespace {
@@ -86,7 +87,7 @@ TEST_F(SlotCallerTest, ACallEndsWithItsResponse) {
 TEST_F(SlotCallerTest, AnErrorHasItsMessageAndDetails) {
   const Call call = Begin(0);
   ASSERT_TRUE(server_->TakeCall(0).has_value());
-  const std::string error = EncodeSlotError(grpc::Status(grpc::ABORTED, "too late", "details"));
+  const std::string error = EncodeDirectError(grpc::Status(grpc::ABORTED, "too late", "details"));
   std::memcpy(server_->Slot(0).data(), error.data(), error.size());
   server_->Respond(0, {.code = grpc::ABORTED, .offset = 0, .bytes = static_cast<uint32_t>(error.size())});
   EXPECT_EQ(call->status().error_code(), grpc::ABORTED);

@@ -82,6 +82,11 @@ bool SlotSender::has_memory() const {
   return pool_ != nullptr;
 }
 
+bool SlotSender::is_refused() const {
+  absl::MutexLock lock(&mutex_);
+  return !streaming_ && ask_at_ == absl::InfiniteFuture();
+}
+
 void SlotSender::AskIfDueLocked() {
   if (shutdown_ || streaming_ || absl::Now() < ask_at_) return;
   streaming_ = true;

@@ -118,6 +118,8 @@ class SlotSender {
 
   // Returns whether the server provides memory now.
   bool has_memory() const;
+  // Returns whether the server has refused to, as one on another machine does.
+  bool is_refused() const;
 
   // Releases the memory and requests none again. Loans stay valid.
   void Shutdown();

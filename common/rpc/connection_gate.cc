@@ -19,9 +19,11 @@
 #include <random>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "absl/time/clock.h"
 
 namespace ballast {
 namespace {
@@ -31,6 +33,8 @@ constexpr uint32_t kDefaultConnections = 1024;
 constexpr uint64_t kOtherFiles = 256;
 // A connection's own descriptor and the one by which it is watched, at each of a server's two ports.
 constexpr uint64_t kFilesPerConnection = 4;
+// Time for a connection to say whose it is.
+constexpr absl::Duration kSortTime = absl::Seconds(1);
 // Interval between checks whether there are files again.
 constexpr int kPauseMilliseconds = 100;
 
@@ -185,8 +189,9 @@ void ConnectionGate::Listen(bool on) {
   }
 }
 
-void ConnectionGate::Open(std::function<void(int)> take) {
+void ConnectionGate::Open(std::function<void(int)> take, ConnectionOpening opening) {
   take_ = std::move(take);
+  opening_ = std::move(opening);
   std::vector<int> files = listeners_;
   files.push_back(wake_);
   for (const int file : files) {
@@ -205,13 +210,19 @@ bool ConnectionGate::IsListener(int file) const {
 void ConnectionGate::Run() {
   while (true) {
     std::array<epoll_event, 64> events;
-    const int count = epoll_wait(epoll_, events.data(), events.size(), paused_ ? kPauseMilliseconds : -1);
+    const int rest = SortLate();
+    const int count = epoll_wait(epoll_, events.data(), events.size(), paused_ ? kPauseMilliseconds : rest);
     for (int i = 0; i < count; ++i) {
       const int file = events[i].data.fd;
       if (file == wake_) return;
       if (IsListener(file)) {
         Accept(file);
-      } else if ((events[i].events & EPOLLHUP) != 0) {
+        continue;
+      }
+      if (const auto found = unsorted_.find(file); found != unsorted_.end()) {
+        Sort(file, found->second.socket, (events[i].events & EPOLLHUP) != 0);
+      }
+      if ((events[i].events & EPOLLHUP) != 0) {
         // Remove it explicitly: the other descriptor may stay open, and its events would carry this number.
         epoll_ctl(epoll_, EPOLL_CTL_DEL, file, nullptr);
         watched_[file] = false;
@@ -234,9 +245,9 @@ void ConnectionGate::Accept(int listener) {
     return Reset(socket);
   }
   const int watched = fcntl(socket, F_DUPFD_CLOEXEC, 0);
-  // Hang-ups are always reported; no other event matters.
+  // Hang-ups are always reported. The first bytes matter if they say whose connection it is.
   epoll_event event = {};
-  event.events = EPOLLET;
+  event.events = opening_.text.empty() ? EPOLLET : EPOLLET | EPOLLIN;
   event.data.fd = watched;
   if (watched < 0 || epoll_ctl(epoll_, EPOLL_CTL_ADD, watched, &event) != 0) {
     if (watched >= 0) close(watched);
@@ -248,7 +259,41 @@ void ConnectionGate::Accept(int listener) {
   watched_[watched] = true;
   SetOption(socket, IPPROTO_TCP, TCP_NODELAY, 1);
   ++open_;
-  take_(socket);
+  if (opening_.text.empty()) return take_(socket);
+  if (!Sort(watched, socket, false)) unsorted_[watched] = {socket, absl::Now() + kSortTime};
+}
+
+bool ConnectionGate::Sort(int watched, int socket, bool late) {
+  std::string begin(opening_.bytes, '\0');
+  const ssize_t got = recv(socket, begin.data(), begin.size(), MSG_PEEK);
+  const size_t bytes = got > 0 ? static_cast<size_t>(got) : 0;
+  // The peer sends no more.
+  late = late || got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
+  const bool fits = absl::StartsWith(opening_.text, begin.substr(0, std::min(bytes, opening_.text.size())));
+  if (fits && bytes < opening_.bytes && !late) return false;
+  unsorted_.erase(watched);
+  // From now on only the end of the connection matters.
+  epoll_event event = {};
+  event.events = EPOLLET;
+  event.data.fd = watched;
+  epoll_ctl(epoll_, EPOLL_CTL_MOD, watched, &event);
+  (fits && bytes == opening_.bytes ? opening_.take : take_)(socket);
+  return true;
+}
+
+int ConnectionGate::SortLate() {
+  const absl::Time now = absl::Now();
+  absl::Time next = absl::InfiniteFuture();
+  std::vector<std::pair<int, int>> late;
+  for (const auto& [watched, connection] : unsorted_) {
+    if (connection.late <= now) {
+      late.emplace_back(watched, connection.socket);
+    } else {
+      next = std::min(next, connection.late);
+    }
+  }
+  for (const auto& [watched, socket] : late) Sort(watched, socket, true);
+  return next == absl::InfiniteFuture() ? -1 : static_cast<int>(absl::ToInt64Milliseconds(next - now)) + 1;
 }
 
 void ConnectionGate::Close() {
@@ -261,6 +306,8 @@ void ConnectionGate::Close() {
     if (watched_[file]) close(static_cast<int>(file));
   }
   watched_.clear();
+  for (const auto& [watched, connection] : unsorted_) close(connection.socket);
+  unsorted_.clear();
   for (const int listener : listeners_) close(listener);
   listeners_.clear();
 }

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
@@ -11,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 
 namespace ballast {
 
@@ -19,10 +22,17 @@ namespace ballast {
 // `wanted`.
 absl::StatusOr<uint32_t> MakeRoomForConnections(uint32_t wanted);
 
+// Connections whose first bytes are `text`; `take` gets them once `bytes` bytes, which include it, have arrived.
+struct ConnectionOpening {
+  std::string text;
+  size_t bytes = 0;
+  std::function<void(int socket)> take;
+};
+
 // Owns a server's listening sockets and a thread that accepts connections and passes them on, up to a limit; further
 // ones are closed unread. gRPC's own listener has no such limit, and it stops listening once the process has run out
-// of files; this one waits until there are some. A connection counts until its owner has shut it down. Knows nothing
-// of protocols. Thread safety: all methods may be called from any thread, Open once.
+// of files; this one waits until there are some. A connection counts until its owner has shut it down. Tells
+// protocols apart by their first bytes only. Thread safety: all methods may be called from any thread, Open once.
 class ConnectionGate {
  public:
   // Listens on all addresses of the host; port 0 picks a free port, if possible one that Linux gives to no connection
@@ -34,8 +44,10 @@ class ConnectionGate {
 
   int port() const { return port_; }
 
-  // Starts to accept connections. `take` gets non-blocking sockets, owns them, and is called by one thread.
-  void Open(std::function<void(int socket)> take);
+  // Starts to accept connections. `take` gets non-blocking sockets, owns them, and is called by one thread. With
+  // `opening`, it gets only those that begin differently, as soon as that is known, and those that say too little for a
+  // second.
+  void Open(std::function<void(int socket)> take, ConnectionOpening opening = {});
 
   // Accepts no more connections; open ones stay. Idempotent.
   void Close();
@@ -50,6 +62,10 @@ class ConnectionGate {
   void Listen(bool on);
   void Run();
   void Accept(int listener);
+  // Passes the connection on if its first bytes say where to, or it has had its time. Returns whether it has.
+  bool Sort(int watched, int socket, bool late);
+  // Passes on those that have had their time; returns how long to wait for the next one.
+  int SortLate();
   bool IsListener(int file) const;
 
   const uint32_t most_;
@@ -58,6 +74,14 @@ class ConnectionGate {
   std::vector<int> listeners_;
   int epoll_ = -1, wake_ = -1;
   std::function<void(int)> take_;
+  ConnectionOpening opening_;
+  // A connection that has not said enough yet.
+  struct Unsorted {
+    int socket = -1;
+    absl::Time late;
+  };
+  // By the second descriptor. Confined to the thread, then to Close.
+  std::map<int, Unsorted> unsorted_;
   // True for each second descriptor of an open connection, by which its shutdown is seen. Confined to the thread,
   // then to Close.
   std::vector<bool> watched_;

@@ -86,26 +86,4 @@ std::optional<v1::SharedSlot> FindReference(const grpc::ByteBuffer& message) {
   return reference;
 }
 
-std::string EncodeSlotError(const grpc::Status& error) {
-  const std::string message = error.error_message();
-  const auto length = static_cast<uint32_t>(message.size());
-  std::string bytes(sizeof(length), '\0');
-  std::memcpy(bytes.data(), &length, sizeof(length));
-  return absl::StrCat(bytes, message, error.error_details());
-}
-
-grpc::Status DecodeSlotError(uint32_t code, absl::string_view bytes) {
-  uint32_t length = 0;
-  if (bytes.size() >= sizeof(length)) {
-    std::memcpy(&length, bytes.data(), sizeof(length));
-    bytes.remove_prefix(sizeof(length));
-    if (code > grpc::OK && code <= grpc::UNAUTHENTICATED && length <= bytes.size()) {
-      return grpc::Status(static_cast<grpc::StatusCode>(code), std::string(bytes.substr(0, length)),
-                          std::string(bytes.substr(length)));
-    }
-  }
-  return grpc::Status(grpc::INTERNAL, absl::StrCat("error in shared memory: got code ", code, " and a message of ",
-                                                   length, " of ", bytes.size(), " bytes, want code 1 to 16"));
-}
-
 }  // namespace ballast

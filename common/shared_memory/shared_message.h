@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <optional>
-#include <string>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
@@ -12,7 +10,6 @@
 #include "absl/types/span.h"
 #include "ballast/v1/parameter_service.pb.h"
 #include "grpcpp/support/byte_buffer.h"
-#include "grpcpp/support/status.h"
 
 namespace ballast {
 
@@ -42,16 +39,5 @@ absl::StatusOr<absl::string_view> MessageAt(MessageSpot spot, absl::Span<char> s
 grpc::ByteBuffer EncodeReference(const v1::SharedSlot& reference);
 // Returns nullopt if the message has no reference or is malformed.
 std::optional<v1::SharedSlot> FindReference(const grpc::ByteBuffer& message);
-
-// The methods that a client may call in a slot, by the number that it writes.
-inline constexpr std::array<absl::string_view, 6> kSlotMethods = {
-    "/ballast.v1.ParameterService/Push",     "/ballast.v1.ParameterService/Pull",
-    "/ballast.v1.ParameterService/PushPull", "/ballast.v1.ParameterService/SetValues",
-    "/ballast.v1.ParameterService/PullRows", "/ballast.v1.ParameterService/PushRows"};
-
-// The error with which a call in a slot ends: the length of its message (4 bytes), the message, and the details.
-std::string EncodeSlotError(const grpc::Status& error);
-// INTERNAL if the bytes are malformed or the code is not one of gRPC's.
-grpc::Status DecodeSlotError(uint32_t code, absl::string_view bytes);
 
 }  // namespace ballast

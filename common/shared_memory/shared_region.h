@@ -19,7 +19,7 @@ namespace ballast {
 
 // A call made in a slot, as v1.SharedRegion defines it: what the client writes beside the slot.
 struct SlotRequest {
-  // Index in kSlotMethods.
+  // Index in kDirectMethods.
   uint32_t method = 0;
   // Place of the message in the slot. The server has checked neither.
   uint32_t offset = 0;
@@ -30,7 +30,7 @@ struct SlotRequest {
 
 // What the server writes beside the slot to end a call.
 struct SlotResponse {
-  // gRPC's status code. Unless it is 0, the slot holds an error (EncodeSlotError) instead of a message.
+  // gRPC's status code. Unless it is 0, the slot holds an error (EncodeDirectError) instead of a message.
   uint32_t code = 0;
   uint32_t offset = 0;
   uint32_t bytes = 0;

@@ -54,7 +54,6 @@ absl::Status DataPlane::Call::Admit() {
 void DataPlane::Call::Handle(grpc::ByteBuffer& connection_part, BufferPool::Buffer memory_part) {
   request_.Swap(&connection_part);
   memory_request_ = std::move(memory_part);
-  if (!memory_request_.bytes().empty()) ++plane_->shared_calls_;
   const uint64_t bytes = request_.Length() + memory_request_.bytes().size();
   if (span_ != nullptr) span_->request_bytes = bytes;
   if (handler_ == &Call::PushPull) response_bytes_ = bytes;

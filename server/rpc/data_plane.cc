@@ -112,6 +112,7 @@ class DataPlane::GrpcCall : public Call, public grpc::ServerGenericBidiReactor {
     timer().Enter(CallPhase::kApply);
     BufferPool::Buffer memory_part;
     if (reference.has_value()) {
+      ++plane().shared_calls_;
       absl::StatusOr<BufferPool::Buffer> copied = CopySlot(*reference);
       if (!copied.ok()) {
         received_.Clear();
@@ -149,6 +150,10 @@ class DataPlane::GrpcCall : public Call, public grpc::ServerGenericBidiReactor {
   std::shared_ptr<Call> for_grpc_;
 };
 
+DataPlane::~DataPlane() {
+  streams_.Close(WithReason(v1::ERROR_REASON_DRAINING, absl::UnavailableError(absl::StrCat("shard ", rank_, " ends"))));
+}
+
 grpc::ServerGenericBidiReactor* DataPlane::CreateReactor(grpc::GenericCallbackServerContext* context) {
   for (const Call::Method& method : Call::Methods(*this)) {
     if (context->method() == method.path) return GrpcCall::Begin(method, this, context);
@@ -165,7 +170,9 @@ DataPlane::Traffic DataPlane::traffic() const {
           pull_bytes_,
           buffers_.free_bytes(),
           regions_.size(),
-          shared_calls_};
+          shared_calls_,
+          streams_.size(),
+          stream_calls_};
 }
 
 void DataPlane::Describe(v1::GetStatusResponse& status) const {

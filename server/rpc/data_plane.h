@@ -12,8 +12,8 @@
 #include "absl/status/statusor.h"
 #include "common/concurrency/background_threads.h"
 #include "common/concurrency/executor.h"
+#include "common/wire/buffer_pool.h"
 #include "grpcpp/generic/async_generic_service.h"
-#include "server/memory/buffer_pool.h"
 #include "server/memory/byte_budget.h"
 #include "server/memory/payload_counts.h"
 #include "server/rpc/call_phases.h"
@@ -21,6 +21,7 @@
 #include "server/rpc/port/access_guard.h"
 #include "server/rpc/region_registry.h"
 #include "server/rpc/serving_gate.h"
+#include "server/rpc/stream_registry.h"
 #include "server/rpc/unary_reply.h"
 #include "server/shard/parameter_shard.h"
 
@@ -43,6 +44,8 @@ class DataPlane : public grpc::CallbackGenericService {
     uint64_t free_buffer_bytes = 0;
     // Clients with which memory is shared, and calls whose message was in it.
     uint64_t shared_regions = 0, shared_calls = 0;
+    // Open data streams, and calls on them.
+    uint64_t data_streams = 0, stream_calls = 0;
   };
 
   // `executor` runs all work that depends on a message's contents, except for small pushes: the port's few gRPC threads
@@ -57,6 +60,7 @@ class DataPlane : public grpc::CallbackGenericService {
         executor_(executor),
         tracing_(tracing),
         budget_(max_bytes_in_flight - WaitBytes(max_bytes_in_flight)) {}
+  ~DataPlane();
 
   // The part of the bytes in flight that pulls may use while they wait for other workers. Callers with the reader
   // role share a quarter of the rest, however many they are and however slowly they send and receive.
@@ -71,6 +75,13 @@ class DataPlane : public grpc::CallbackGenericService {
   // which does not wait. `token` is what the client presented, `peer` its address.
   std::function<void()> ServeSlots(std::shared_ptr<SharedRegion> region, std::string token, std::string peer);
 
+  // Data streams: connections that clients open for the calls that this serves. OfferStream says how a client that
+  // presented `token` may open one; ServeStream serves it on a thread of its own, if the connection begins with a
+  // ticket, which has arrived; it owns the socket.
+  absl::StatusOr<v1::OpenDataStreamResponse> OfferStream(std::string token, std::string peer);
+  void ServeStream(int socket);
+  StreamRegistry& streams() { return streams_; }
+
   // Reserves memory for another call, as ByteBudget::Reserve.
   absl::StatusOr<ByteBudget::Reservation> Reserve(uint64_t bytes) { return budget_.Reserve(bytes); }
 
@@ -84,6 +95,8 @@ class DataPlane : public grpc::CallbackGenericService {
   class GrpcCall;
   class SlotCall;
   class SlotPort;
+  class StreamCall;
+  class StreamPort;
 
   // Whole-message buffers kept for reuse.
   static constexpr size_t kBuffersKept = 4;
@@ -97,16 +110,17 @@ class DataPlane : public grpc::CallbackGenericService {
   ByteBudget budget_;
   ByteBudget reader_budget_{budget_.limit() / 4, &budget_};
   RegionRegistry regions_{&budget_};
-  // Copies of requests from shared memory.
+  StreamRegistry streams_;
+  // Copies of requests from shared memory, and requests on data streams.
   BufferPool buffers_{SharedRegion::kSlotBytes, kBuffersKept};
   UnknownMethods unknown_methods_;
   // In the order of Call::Methods.
   std::array<CallPhases, 5> phases_ = {CallPhases("push"), CallPhases("pull"), CallPhases("push_pull"),
                                        CallPhases("push_rows"), CallPhases("pull_rows")};
   PayloadCounts pushed_, pulled_;
-  std::atomic<uint64_t> pull_bytes_{0}, shared_calls_{0};
+  std::atomic<uint64_t> pull_bytes_{0}, shared_calls_{0}, stream_calls_{0};
   // Declared last: its destructor waits for threads that use the other fields.
-  BackgroundThreads slot_threads_;
+  BackgroundThreads slot_threads_, stream_threads_;
 };
 
 }  // namespace ballast

@@ -38,6 +38,7 @@ ParameterServiceAdapter::ParameterServiceAdapter(uint32_t rank, ParameterShard* 
   MarkMethodCallback(index("ReportVersions"), ParsingHandler(this, &Self::ReportVersions));
   MarkMethodCallback(index("InspectRows"), ParsingHandler(this, &Self::InspectRows));
   MarkMethodCallback(index("ShareMemory"), ParsingHandler(this, &Self::ShareMemory));
+  MarkMethodCallback(index("OpenDataStream"), ParsingHandler(this, &Self::OpenDataStream));
   MarkMethodCallback(index("GetStatus"), ParsingHandler(this, &Self::GetStatus));
 }
 
@@ -169,6 +170,18 @@ grpc::ServerWriteReactor<v1::ShareMemoryResponse>* ParameterServiceAdapter::Shar
   return ballast::ShareMemory(may, *request, *shard_, rank_, data_plane_->regions(), serve);
 }
 
+grpc::ServerUnaryReactor* ParameterServiceAdapter::OpenDataStream(grpc::CallbackServerContext* context,
+                                                                  const v1::OpenDataStreamRequest* request,
+                                                                  v1::OpenDataStreamResponse* response) {
+  if (absl::Status may = Check(*context, "ParameterService/OpenDataStream", request->job()); !may.ok()) {
+    return Answer(context, may);
+  }
+  absl::StatusOr<v1::OpenDataStreamResponse> offer =
+      data_plane_->OfferStream(std::string(access_->TokenFor(*context)), context->peer());
+  if (offer.ok()) *response = *std::move(offer);
+  return Answer(context, offer.status());
+}
+
 grpc::ServerWriteReactor<grpc::ByteBuffer>* ParameterServiceAdapter::WatchRows(grpc::CallbackServerContext* context,
                                                                                const grpc::ByteBuffer* request) {
   absl::StatusOr<v1::WatchRowsRequest> watch =
@@ -252,6 +265,8 @@ v1::GetStatusResponse ParameterServiceAdapter::Describe() const {
   response.set_refused(traffic.refused);
   response.set_shared_regions(traffic.shared_regions);
   response.set_shared_calls(traffic.shared_calls);
+  response.set_data_streams(traffic.data_streams);
+  response.set_stream_calls(traffic.stream_calls);
   data_plane_->Describe(response);
   DescribeMemory(status, traffic, *response.mutable_memory());
   if (status.log.has_value()) DescribeLog(*status.log, *response.mutable_log());

@@ -19,9 +19,10 @@ using ControlledParameterService = v1::ParameterService::WithCallbackMethod_Decl
                 v1::ParameterService::WithCallbackMethod_Pause<v1::ParameterService::WithCallbackMethod_ReportVersions<
                     v1::ParameterService::WithCallbackMethod_InspectRows<
                         v1::ParameterService::WithCallbackMethod_ShareMemory<
-                            v1::ParameterService::WithRawCallbackMethod_WatchRows<
-                                v1::ParameterService::WithCallbackMethod_GetStatus<
-                                    v1::ParameterService::Service>>>>>>>>>>>>>;
+                            v1::ParameterService::WithCallbackMethod_OpenDataStream<
+                                v1::ParameterService::WithRawCallbackMethod_WatchRows<
+                                    v1::ParameterService::WithCallbackMethod_GetStatus<
+                                        v1::ParameterService::Service>>>>>>>>>>>>>>;
 
 // Decodes the calls of ballast.v1.ParameterService that carry no payload, calls the shard, and encodes its responses.
 // Owns no state. Thread safety: all methods may be called from any thread.
@@ -51,6 +52,9 @@ class ParameterServiceAdapter : public ControlledParameterService {
                                         v1::InspectRowsResponse* response) override;
   grpc::ServerWriteReactor<v1::ShareMemoryResponse>* ShareMemory(grpc::CallbackServerContext* context,
                                                                  const v1::ShareMemoryRequest* request) override;
+  grpc::ServerUnaryReactor* OpenDataStream(grpc::CallbackServerContext* context,
+                                           const v1::OpenDataStreamRequest* request,
+                                           v1::OpenDataStreamResponse* response) override;
   // Encodes its responses itself, so that watchers share the bytes.
   grpc::ServerWriteReactor<grpc::ByteBuffer>* WatchRows(grpc::CallbackServerContext* context,
                                                         const grpc::ByteBuffer* request) override;
@@ -86,9 +90,10 @@ using StatusOnlyParameterService = v1::ParameterService::WithGenericMethod_Decla
                 v1::ParameterService::WithGenericMethod_Pause<v1::ParameterService::WithGenericMethod_ReportVersions<
                     v1::ParameterService::WithGenericMethod_InspectRows<
                         v1::ParameterService::WithGenericMethod_ShareMemory<
-                            v1::ParameterService::WithGenericMethod_WatchRows<
-                                v1::ParameterService::WithCallbackMethod_GetStatus<
-                                    v1::ParameterService::Service>>>>>>>>>>>>>;
+                            v1::ParameterService::WithGenericMethod_OpenDataStream<
+                                v1::ParameterService::WithGenericMethod_WatchRows<
+                                    v1::ParameterService::WithCallbackMethod_GetStatus<
+                                        v1::ParameterService::Service>>>>>>>>>>>>>>;
 
 // Serves GetStatus, the only call of ballast.v1.ParameterService that a control port accepts. All others go to the
 // port's generic service, UnknownMethods. Thread safety: all methods may be called from any thread.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "absl/status/status.h"
@@ -38,9 +39,15 @@ class ShardServices {
   // Runs changes that may wait for a disk.
   Executor& work() { return work_; }
 
-  // Ends the sharing of memory with clients, and the watching of rows.
+  // Serves the data stream that a connection to the data port begins; see DataPlane.
+  void ServeStream(int socket) { data_plane_.ServeStream(socket); }
+  // Sets how data streams are; see StreamRegistry. Call it before the port opens.
+  void ConfigureStreams(bool tls, size_t most) { data_plane_.streams().Configure(tls, most); }
+
+  // Ends the sharing of memory with clients, their data streams, and the watching of rows.
   void CloseStreams(const absl::Status& reason) {
     data_plane_.regions().Close(reason);
+    data_plane_.streams().Close(reason);
     watches_.Close(reason);
   }
   // Runs all queued tasks and waits for them, then refuses new ones. Idempotent.

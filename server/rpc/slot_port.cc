@@ -8,6 +8,7 @@
 #include "absl/time/clock.h"
 #include "common/rpc/grpc_status.h"
 #include "common/shared_memory/shared_message.h"
+#include "common/wire/direct_call.h"
 #include "common/wire/limits.h"
 #include "server/rpc/unary_reply.h"
 
@@ -47,6 +48,7 @@ class DataPlane::SlotCall : public Call {
   uint32_t request_bytes() const { return bytes_; }
 
   void Process() {
+    ++plane().shared_calls_;
     timer().Enter(CallPhase::kApply);
     const absl::StatusOr<absl::string_view> message = MessageAt({offset_, bytes_}, port_->Slot(slot_));
     if (!message.ok()) return End(OnShard(message.status()));
@@ -131,7 +133,7 @@ void DataPlane::SlotPort::Respond(uint32_t slot, const SlotResponse& response) {
 
 void DataPlane::SlotPort::RespondError(uint32_t slot, const absl::Status& status) {
   const grpc::Status error = ToGrpcStatus(status);
-  const std::string bytes = EncodeSlotError(error);
+  const std::string bytes = EncodeDirectError(error);
   std::memcpy(Slot(slot).data(), bytes.data(), bytes.size());
   Respond(
       slot,
@@ -170,14 +172,14 @@ bool DataPlane::SlotPort::TakeCalls() {
 }
 
 std::shared_ptr<DataPlane::SlotCall> DataPlane::SlotPort::Begin(uint32_t slot, const SlotRequest& request) {
-  if (request.method >= kSlotMethods.size()) {
+  if (request.method >= kDirectMethods.size()) {
     RespondError(slot, absl::UnimplementedError(absl::StrCat("call in shared memory: got method ", request.method,
-                                                             ", want one below ", kSlotMethods.size())));
+                                                             ", want one below ", kDirectMethods.size())));
     return nullptr;
   }
   const auto methods = Call::Methods(plane_);
   const auto method = std::find_if(methods.begin(), methods.end(), [&](const Call::Method& candidate) {
-    return candidate.path == kSlotMethods[request.method];
+    return candidate.path == kDirectMethods[request.method];
   });
   ++under_way_;
   auto call = std::make_shared<SlotCall>(*method, &plane_, shared_from_this(), slot, request);

@@ -6,6 +6,7 @@
 
 #include "common/shared_memory/shared_message.h"
 #include "common/shared_memory/shared_region.h"
+#include "common/wire/direct_call.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace ballast {
@@ -39,7 +40,7 @@ absl::string_view Inside(uint32_t offset, uint32_t bytes) {
 }  // namespace
 
 std::vector<std::string> FuzzSeeds() {
-  const std::string error = EncodeSlotError(grpc::Status(grpc::ABORTED, "too late", "details"));
+  const std::string error = EncodeDirectError(grpc::Status(grpc::ABORTED, "too late", "details"));
   const auto bytes = static_cast<uint32_t>(error.size());
   return {Seed([](SharedRegion& region) { region.Call(0, {.method = 2, .offset = 64, .bytes = 100}); }, "request"),
           Seed([](SharedRegion& region) { region.Respond(0, {.code = 0, .offset = 64, .bytes = 100}); }, "response"),
@@ -58,7 +59,7 @@ void FuzzOne(FuzzInput input) {
     region.Respond(0, {.code = 0, .offset = 1, .bytes = 2});
     Require(region.TakeResponse(0).has_value(), "a call gets its response");
   } else if (const std::optional<SlotResponse> response = region.TakeResponse(0); response.has_value()) {
-    const grpc::Status error = DecodeSlotError(response->code, Inside(response->offset, response->bytes));
+    const grpc::Status error = DecodeDirectError(response->code, Inside(response->offset, response->bytes));
     Require(!error.ok() && error.error_code() <= grpc::UNAUTHENTICATED, "an error has one of gRPC's codes");
     Require(error.error_message().size() <= region.Slot(0).size(), "an error is no longer than its slot");
   }

@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "client/data_stream/stream_sender.h"
 #include "google/protobuf/stubs/logging.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
@@ -50,7 +52,15 @@ class HostileTest : public ::testing::Test {
 
   grpc::Status Call(const std::string& method, const std::string& bytes,
                     absl::Duration timeout = absl::Seconds(60)) const {
+    if (stream_ != nullptr && IsDirect(method)) return CallOnStream(*stream_, method, bytes, timeout);
     return RawCall(channel_, method, bytes, authorization(), timeout);
+  }
+  // From now on, calls that may be made on a data stream are made there.
+  void OpenStream() {
+    sender_ = std::make_unique<StreamSender>([this] { return channel_; }, "hostile", absl::Seconds(60));
+    const absl::Time give_up = absl::Now() + absl::Seconds(60);
+    while ((stream_ = sender_->caller()) == nullptr && absl::Now() < give_up) absl::SleepFor(absl::Milliseconds(1));
+    ASSERT_NE(stream_, nullptr);
   }
   grpc::Status Call(const std::string& method, const google::protobuf::Message& request) const {
     return Call(method, request.SerializeAsString());
@@ -122,6 +132,9 @@ class HostileTest : public ::testing::Test {
                                                             wait_ms: 1)pb");
   std::unique_ptr<Server> server_;
   std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<StreamSender> sender_;
+  // Null: calls are made over gRPC.
+  std::shared_ptr<StreamCaller> stream_;
 };
 
 }  // namespace ballast

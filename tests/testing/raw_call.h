@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
@@ -13,6 +14,8 @@
 #include "ballast/internal/v1/standby_service.pb.h"
 #include "ballast/v1/coordinator_service.grpc.pb.h"
 #include "ballast/v1/parameter_service.grpc.pb.h"
+#include "client/data_stream/stream_caller.h"
+#include "common/wire/direct_call.h"
 #include "google/protobuf/descriptor.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/client_context.h"
@@ -51,6 +54,27 @@ inline grpc::Status RawCall(const std::shared_ptr<grpc::Channel>& channel, const
   if (!authorization.empty()) context.AddMetadata("authorization", authorization);
   context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
   return RawCall(stub, context, method, AsBuffer(bytes));
+}
+
+// Returns whether a method such as "ParameterService/Push" can be called on a data stream.
+inline bool IsDirect(const std::string& method) {
+  return absl::c_linear_search(kDirectMethods, "/ballast.v1." + method);
+}
+
+// Sends arbitrary bytes to a method for which IsDirect is true.
+inline grpc::Status CallOnStream(StreamCaller& stream, const std::string& method, const std::string& bytes,
+                                 absl::Duration timeout) {
+  const auto number = absl::c_find(kDirectMethods, "/ballast.v1." + method) - kDirectMethods.begin();
+  grpc::Status status(grpc::INTERNAL, "the data stream takes no call");
+  // Shared with the end of the call.
+  const auto done = std::make_shared<absl::Notification>();
+  const uint32_t begun = stream.Begin(static_cast<uint32_t>(number), AsBuffer(bytes), {}, absl::Now() + timeout,
+                                      [&status, done](const grpc::Status& end, const grpc::ByteBuffer&, absl::Time) {
+                                        status = end;
+                                        done->Notify();
+                                      });
+  if (begun != 0) done->WaitForNotification();
+  return status;
 }
 
 // Opens a connection of its own.

@@ -154,6 +154,7 @@ absl::Status Worker::Connect() {
   options.coordinator = options_.coordinator;
   options.credentials = options_.credentials;
   options.shared_memory = options_.shared_memory;
+  options.data_streams = options_.data_streams;
   if (!resources_->model->waits_for_loss()) {
     options.pin_memory = [devices = resources_->devices.devices()](absl::Span<char> memory) {
       return RegisterWith(devices, memory);

@@ -49,6 +49,8 @@ class Worker {
     bool continues_run = false;
     // Exchange messages with servers on this machine through shared memory.
     bool shared_memory = true;
+    // Exchange messages with other servers on data streams.
+    bool data_streams = true;
     // Output file for a timeline of `trace_steps`; empty: none.
     std::string trace;
     StepRange trace_steps;

@@ -36,6 +36,7 @@ constexpr MethodRole kMethods[] = {
     {"ParameterService/Pause", AccessRole::kWorker},
     {"ParameterService/ReportVersions", AccessRole::kWorker},
     // Uses part of the bytes in flight for as long as the call lasts.
+    {"ParameterService/OpenDataStream", AccessRole::kReader},
     {"ParameterService/ShareMemory", AccessRole::kWorker},
     {"ParameterService/GetStatus", AccessRole::kReader},
     // A caller that acts as a server needs the admin role for these three.

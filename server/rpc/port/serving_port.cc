@@ -8,6 +8,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/data_stream/stream_frame.h"
 #include "common/rpc/credentials.h"
 #include "common/wire/limits.h"
 #include "grpc/compression.h"
@@ -96,15 +97,21 @@ absl::StatusOr<std::unique_ptr<ServingPort>> ServingPort::Open(
     if (port->grpc_ == nullptr) return absl::InternalError(absl::StrCat("gRPC cannot serve on ", options.listen));
     if (absl::Status status = scope.Check(); !status.ok()) return status;
   }
-  port->gate_->Open([acceptor, tls](int socket) {
-    if (!tls && !InspectReads(socket)) {
-      close(socket);
-      return;
-    }
-    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
-    connection.fd = socket;
-    acceptor->HandleNewConnection(&connection);
-  });
+  ConnectionOpening opening;
+  if (options.serve_stream) {
+    opening = {std::string(kStreamOpening), kStreamOpening.size() + kStreamTicketBytes, options.serve_stream};
+  }
+  port->gate_->Open(
+      [acceptor, tls](int socket) {
+        if (!tls && !InspectReads(socket)) {
+          close(socket);
+          return;
+        }
+        grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+        connection.fd = socket;
+        acceptor->HandleNewConnection(&connection);
+      },
+      std::move(opening));
   return port;
 }
 

@@ -37,6 +37,8 @@ class ServingPort {
     // Limit on the messages that gRPC holds before a call can be refused.
     uint64_t max_bytes = 0;
     int threads = 2;
+    // Gets the connections that begin as a data stream, and owns their sockets; until Close. Empty: there are none.
+    std::function<void(int socket)> serve_stream;
   };
 
   // `add_services` registers the services. INVALID_ARGUMENT for a bad address or bad security options, UNAVAILABLE

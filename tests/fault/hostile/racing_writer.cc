@@ -15,6 +15,7 @@
 #include "common/rpc/credentials.h"
 #include "common/rpc/grpc_status.h"
 #include "common/shared_memory/shared_message.h"
+#include "common/wire/direct_call.h"
 #include "tests/fault/hostile/attack.h"
 
 namespace ballast {
@@ -164,7 +165,8 @@ grpc::Status RacingWriter::Call(const std::string& method, const std::string& re
 grpc::Status RacingWriter::CallThere(const std::string& method, const std::string& request, size_t first, Change change,
                                      std::mt19937_64& random) {
   if (!Fill(request)) return grpc::Status(grpc::StatusCode::INTERNAL, "the request is too large");
-  const auto number = std::find(kSlotMethods.begin(), kSlotMethods.end(), MethodOf(method)) - kSlotMethods.begin();
+  const auto number =
+      std::find(kDirectMethods.begin(), kDirectMethods.end(), MethodOf(method)) - kDirectMethods.begin();
   region_->Call(0, {.method = static_cast<uint32_t>(number), .bytes = static_cast<uint32_t>(request.size())});
   std::optional<SlotResponse> response;
   const absl::Time give_up = absl::Now() + absl::Seconds(60);
@@ -175,7 +177,7 @@ grpc::Status RacingWriter::CallThere(const std::string& method, const std::strin
   if (!response.has_value()) return grpc::Status(grpc::StatusCode::DEADLINE_EXCEEDED, "no response in the slot");
   if (response->code == grpc::OK) return grpc::Status::OK;
   const auto error = MessageAt({response->offset, response->bytes}, region_->Slot(0));
-  return DecodeSlotError(response->code, error.value_or(""));
+  return DecodeDirectError(response->code, error.value_or(""));
 }
 
 bool RacingWriter::Fill(const std::string& request) {

@@ -85,6 +85,7 @@ class Run {
     job.client.policy = options_.policy;
     job.client.durability.set_mode(options_.durability);
     job.client.shared_memory = options_.shared_memory;
+    job.client.data_streams = options_.data_streams;
     job.client.channels_per_shard = 1;
     job.client.rpc_timeout = options_.rpc_timeout;
     if (options_.hosts != nullptr) {
@@ -206,6 +207,7 @@ class Run {
     for (const v1::GetStatusResponse& answer : *answers) {
       counts_.duplicates_refused += answer.duplicates();
       counts_.shared_calls += answer.shared_calls();
+      counts_.stream_calls += answer.stream_calls();
     }
     return absl::OkStatus();
   }

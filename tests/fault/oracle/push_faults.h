@@ -36,6 +36,8 @@ struct FaultRunOptions {
   uint32_t idle_mib = 0;
   // Workers call servers in shared memory. Lost replies do not concern these calls, but each end of a connection does.
   bool shared_memory = false;
+  // Workers call servers on data streams. Retries of such calls are made over gRPC.
+  bool data_streams = true;
   // Interval at which all connections by proxies end. Calls in shared memory then lose their responses, and workers use
   // the connections until they have memory again.
   absl::Duration cut_every = absl::InfiniteDuration();
@@ -77,6 +79,8 @@ struct FaultCounts {
   uint64_t connections = 0;
   // Messages in shared memory that the servers have got; those of a server that was killed are not counted.
   uint64_t shared_calls = 0;
+  // Likewise calls on data streams.
+  uint64_t stream_calls = 0;
   uint64_t kills = 0;
   uint64_t restarts = 0;
   uint64_t partitions = 0;
@@ -106,6 +110,7 @@ struct FaultCounts {
             {"replies_dropped", &C::replies_dropped},
             {"connections", &C::connections},
             {"shared_calls", &C::shared_calls},
+            {"stream_calls", &C::stream_calls},
             {"partitions", &C::partitions},
             {"hangs", &C::hangs},
             {"resident_bytes_first", &C::resident_first},

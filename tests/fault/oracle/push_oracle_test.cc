@@ -27,7 +27,7 @@ v1::ConsistencyPolicy Async() {
   return policy;
 }
 
-void ExpectExactlyOnce(const FaultRunOptions& options) {
+void ExpectExactlyOnceIn(const FaultRunOptions& options) {
   const absl::StatusOr<FaultCounts> counts = RunFaults(options);
   ASSERT_TRUE(counts.ok()) << counts.status();
   EXPECT_EQ(counts->pushes_acknowledged, options.workers * options.pushes);
@@ -39,21 +39,36 @@ void ExpectExactlyOnce(const FaultRunOptions& options) {
   // Otherwise no fault was injected.
   EXPECT_GT(counts->replies_dropped, options.pushes / 10);
   EXPECT_GT(counts->duplicates_refused, 0u);
+  // Half of the streams' life is the pause before the next one.
+  EXPECT_EQ(counts->stream_calls > options.pushes / 20, options.data_streams);
 }
 
-TEST(PushOracleTest, AsyncAppliesEachPushOnceThoughRepliesAreLost) { ExpectExactlyOnce(LostReplies(Async(), 500)); }
+// By data streams, or by gRPC alone.
+class LostRepliesTest : public testing::TestWithParam<bool> {
+ protected:
+  void ExpectExactlyOnce(const v1::ConsistencyPolicy& policy, uint64_t pushes) {
+    FaultRunOptions options = LostReplies(policy, pushes);
+    options.data_streams = GetParam();
+    ExpectExactlyOnceIn(options);
+  }
+};
 
-TEST(PushOracleTest, BoundedAppliesEachPushOnceThoughRepliesAreLost) {
+TEST_P(LostRepliesTest, AsyncAppliesEachPushOnce) { ExpectExactlyOnce(Async(), 500); }
+
+TEST_P(LostRepliesTest, BoundedAppliesEachPushOnce) {
   v1::ConsistencyPolicy policy;
   policy.mutable_bounded()->set_steps_ahead(2);
-  ExpectExactlyOnce(LostReplies(policy, 100));
+  ExpectExactlyOnce(policy, 100);
 }
 
-TEST(PushOracleTest, SyncAppliesEachStepOnceThoughRepliesAreLost) {
+TEST_P(LostRepliesTest, SyncAppliesEachStepOnce) {
   v1::ConsistencyPolicy policy;
   policy.mutable_sync()->set_deterministic(true);
-  ExpectExactlyOnce(LostReplies(policy, 100));
+  ExpectExactlyOnce(policy, 100);
 }
+
+INSTANTIATE_TEST_SUITE_P(Transports, LostRepliesTest, testing::Bool(),
+                         [](const auto& info) { return info.param ? "DataStreams" : "Grpc"; });
 
 // Calls in shared memory lose their responses whenever the connections end.
 class SharedMemoryOracleTest : public testing::TestWithParam<std::string> {};

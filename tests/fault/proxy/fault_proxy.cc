@@ -57,6 +57,12 @@ absl::StatusOr<sockaddr_in> ParseAddress(const std::string& text) {
 std::optional<size_t> ReplyScanner::Next(absl::string_view bytes) {
   size_t at = 0;
   while (at < bytes.size()) {
+    if (!begun_) {
+      begun_ = true;
+      // HTTP/2 begins with the length of a short frame.
+      data_stream_ = bytes[at] == kStreamOpening[0];
+      if (data_stream_) payload_left_ = kStreamOpening.size();
+    }
     if (payload_left_ > 0) {
       const size_t skipped = std::min(payload_left_, bytes.size() - at);
       payload_left_ -= skipped;
@@ -64,8 +70,14 @@ std::optional<size_t> ReplyScanner::Next(absl::string_view bytes) {
       continue;
     }
     header_[header_bytes_++] = static_cast<uint8_t>(bytes[at++]);
-    if (header_bytes_ < kHeaderBytes) continue;
+    if (header_bytes_ < (data_stream_ ? kStreamFrameBytes : kHeaderBytes)) continue;
     header_bytes_ = 0;
+    if (data_stream_) {
+      const absl::StatusOr<StreamFrame> frame =
+          DecodeStreamFrame({reinterpret_cast<const char*>(header_), kStreamFrameBytes});
+      payload_left_ = frame.ok() ? frame->bytes : 0;
+      return at;
+    }
     payload_left_ = size_t{header_[0]} << 16 | size_t{header_[1]} << 8 | header_[2];
     if (header_[3] == kHeadersFrame && (header_[4] & kEndStream) != 0) return at;
   }

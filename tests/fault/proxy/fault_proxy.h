@@ -3,6 +3,7 @@
 
 #include <netinet/in.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -17,11 +18,13 @@
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "common/data_stream/stream_frame.h"
 
 namespace ballast {
 
-// Finds the ends of gRPC responses in a server's bytes: the HTTP/2 frames (RFC 9113, section 4.1) that carry headers
-// and end a stream. Without such a frame a client has no response, whatever it received before. Thread safety: none.
+// Finds what completes responses in a server's bytes: of gRPC, the HTTP/2 frames (RFC 9113, section 4.1) that carry
+// headers and end a stream; on a data stream, the frame before each response. Without such a frame a client has no
+// response, whatever it received before. Thread safety: none.
 class ReplyScanner {
  public:
   // Scans the connection's next bytes. If they complete the header of such a frame, returns the offset after it and
@@ -31,7 +34,8 @@ class ReplyScanner {
  private:
   static constexpr size_t kHeaderBytes = 9;
 
-  uint8_t header_[kHeaderBytes] = {};
+  uint8_t header_[std::max(kHeaderBytes, kStreamFrameBytes)] = {};
+  bool begun_ = false, data_stream_ = false;
   // Bytes of the current header; 0 between frames and within a payload.
   size_t header_bytes_ = 0;
   // Bytes left of the current payload.

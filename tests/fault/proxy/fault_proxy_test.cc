@@ -245,6 +245,21 @@ TEST(ReplyScannerTest, FindsTrailersWhereverTheStreamIsCut) {
   for (size_t piece : {1, 2, 9, 10, 4096, 1000000}) EXPECT_THAT(Ends(stream, piece), ElementsAre(first, second));
 }
 
+TEST(ReplyScannerTest, FindsTheResponsesOfADataStreamWhereverItIsCut) {
+  std::string stream(kStreamOpening);
+  std::vector<size_t> ends;
+  for (const uint32_t bytes : {0, 5, 100'000, 0}) {
+    StreamFrame frame;
+    frame.kind = StreamFrame::Kind::kResponse;
+    frame.bytes = bytes;
+    const auto header = EncodeStreamFrame(frame);
+    stream.append(header.data(), header.size());
+    ends.push_back(stream.size());
+    stream.append(bytes, '\x01');
+  }
+  for (size_t piece : {1, 2, 48, 49, 4096, 1000000}) EXPECT_EQ(Ends(stream, piece), ends);
+}
+
 TEST(ReplyScannerTest, TakesNothingElseForAReply) {
   // Data that ends a stream, headers that do not, a ping's acknowledgement, a reset.
   EXPECT_THAT(Ends(Frame(0, 1, 10) + Frame(1, 4, 10) + Frame(6, 1, 8) + Frame(3, 1, 4), 7), IsEmpty());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/memory/buffer_pool.h"
+#include "common/wire/buffer_pool.h"
 
 #include <cstdint>
 #include <string>
@@ -23,6 +23,18 @@ TEST(BufferPoolTest, ACopyIsItsOwnAndAlignedAsWhatWasCopied) {
       std::fill(message, message + kBytes, 'b');
       EXPECT_EQ(copy.bytes(), std::string(size, 'a'));
       EXPECT_EQ(Offset(copy.bytes()), ahead);
+    }
+  }
+}
+
+TEST(BufferPoolTest, TheWantedByteIsAligned) {
+  BufferPool pool(kBytes, 2);
+  for (const size_t size : {0, 1, 100, 100000, 1000000}) {
+    for (const size_t lead : {0, 1, 17, 63}) {
+      BufferPool::Buffer buffer = pool.Get(size, lead);
+      std::fill(buffer.data(), buffer.data() + size, 'a');
+      EXPECT_EQ(buffer.bytes(), std::string(size, 'a'));
+      EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer.data() + lead) % BufferPool::kAlignment, 0);
     }
   }
 }

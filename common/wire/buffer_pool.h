@@ -13,12 +13,12 @@
 
 namespace ballast {
 
-// Owns private copies of messages. Large copies use buffers of one size, and a few are kept for reuse, because new
-// memory of that size costs as much as the copy. Deliberately does not limit the number of buffers.
+// Owns the memory of received messages. Large ones use buffers of one size, and a few are kept for reuse, because new
+// memory of that size costs as much as copying the message. Deliberately does not limit the number of buffers.
 // Thread safety: all methods may be called from any thread; a buffer may be used by one thread at a time.
 class BufferPool {
  public:
-  // A copy of a message, until destroyed. The pool must outlive it.
+  // The memory of a message, until destroyed. The pool must outlive it.
   class Buffer {
    public:
     Buffer() = default;
@@ -30,7 +30,8 @@ class BufferPool {
     }
     ~Buffer();
 
-    absl::string_view bytes() const { return bytes_; }
+    absl::string_view bytes() const { return {data_, size_}; }
+    char* data() { return data_; }
 
    private:
     friend class BufferPool;
@@ -42,18 +43,22 @@ class BufferPool {
     void Swap(Buffer& other) {
       std::swap(memory_, other.memory_);
       std::swap(pool_, other.pool_);
-      std::swap(bytes_, other.bytes_);
+      std::swap(data_, other.data_);
+      std::swap(size_, other.size_);
     }
 
     Memory memory_;
     // Null for memory that does not return to the pool.
     BufferPool* pool_ = nullptr;
-    absl::string_view bytes_;
+    char* data_ = nullptr;
+    size_t size_ = 0;
   };
 
   // `buffer_bytes`: size of the largest message plus kAlignment.
   BufferPool(size_t buffer_bytes, size_t kept) : buffer_bytes_(buffer_bytes), kept_(kept) {}
 
+  // Returns memory for a message of that size, of which the byte `lead`, below kAlignment, is aligned to kAlignment.
+  Buffer Get(size_t size, size_t lead = 0);
   // Reads each byte once. Bytes that are aligned to kAlignment in `message` are also aligned in the copy.
   Buffer Copy(absl::string_view message);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/memory/buffer_pool.h"
+#include "common/wire/buffer_pool.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -21,9 +21,9 @@ BufferPool::Buffer::~Buffer() {
   if (pool_ != nullptr) pool_->GiveBack(std::move(memory_));
 }
 
-BufferPool::Buffer BufferPool::Copy(absl::string_view message) {
-  const size_t ahead = reinterpret_cast<uintptr_t>(message.data()) % kAlignment;
-  const size_t bytes = ahead + message.size();
+BufferPool::Buffer BufferPool::Get(size_t size, size_t lead) {
+  const size_t ahead = (kAlignment - lead % kAlignment) % kAlignment;
+  const size_t bytes = ahead + size;
   Buffer buffer;
   if (bytes >= kLeastPooledBytes && bytes <= buffer_bytes_) {
     buffer.memory_ = Take();
@@ -31,9 +31,15 @@ BufferPool::Buffer BufferPool::Copy(absl::string_view message) {
   } else {
     buffer.memory_.reset(static_cast<char*>(std::aligned_alloc(kAlignment, RoundUp(std::max<size_t>(bytes, 1)))));
   }
-  char* const to = buffer.memory_.get() + ahead;
-  if (!message.empty()) std::memcpy(to, message.data(), message.size());
-  buffer.bytes_ = {to, message.size()};
+  buffer.data_ = buffer.memory_.get() + ahead;
+  buffer.size_ = size;
+  return buffer;
+}
+
+BufferPool::Buffer BufferPool::Copy(absl::string_view message) {
+  const size_t ahead = reinterpret_cast<uintptr_t>(message.data()) % kAlignment;
+  Buffer buffer = Get(message.size(), (kAlignment - ahead) % kAlignment);
+  if (!message.empty()) std::memcpy(buffer.data_, message.data(), message.size());
   return buffer;
 }
 

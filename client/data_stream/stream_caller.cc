@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/data_stream/stream_caller.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/wire/direct_call.h"
+#include "common/wire/limits.h"
+#include "grpcpp/support/slice.h"
+
+namespace ballast {
+namespace {
+
+// How late a deadline may be noticed that was set during a wait.
+constexpr absl::Duration kLongestWait = absl::Seconds(1);
+
+}  // namespace
+
+void StreamCaller::Run() {
+  const absl::Status why = stream_.Run(*this);
+  absl::flat_hash_map<uint32_t, Call> calls;
+  {
+    absl::MutexLock lock(&mutex_);
+    over_ = true;
+    calls.swap(calls_);
+  }
+  const grpc::Status status(grpc::UNAVAILABLE, absl::StrCat("the data stream has ended: ", why.message()));
+  for (auto& [number, call] : calls) std::move(call.done)(status, {}, absl::Now());
+}
+
+uint32_t StreamCaller::Begin(uint32_t method, const grpc::ByteBuffer& request, const TraceContext& span,
+                             absl::Time deadline, Done done) {
+  uint32_t number = 0;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (over_ || calls_.size() >= credits_) return 0;
+    // After four billion calls, numbers begin again.
+    do {
+      ++last_number_;
+    } while (last_number_ == 0 || calls_.contains(last_number_));
+    number = last_number_;
+    calls_[number] = {deadline, false, std::move(done)};
+  }
+  StreamFrame frame;
+  frame.number = number;
+  frame.subject = method;
+  frame.caller = span;
+  stream_.Send(frame, request);
+  return number;
+}
+
+void StreamCaller::Cancel(uint32_t number) {
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto found = calls_.find(number);
+    if (found == calls_.end()) return;
+    found->second.cancelled = true;
+  }
+  stream_.Wake();
+}
+
+StreamCaller::Done StreamCaller::Take(uint32_t number) {
+  absl::MutexLock lock(&mutex_);
+  const auto found = calls_.find(number);
+  if (found == calls_.end()) return nullptr;
+  Done done = std::move(found->second.done);
+  calls_.erase(found);
+  return done;
+}
+
+absl::StatusOr<char*> StreamCaller::Room(const StreamFrame& frame) {
+  if (frame.kind != StreamFrame::Kind::kResponse) {
+    return absl::InternalError("the server sent something other than a response");
+  }
+  {
+    absl::MutexLock lock(&mutex_);
+    // The call may have ended at its deadline.
+    if (!calls_.contains(frame.number)) return nullptr;
+  }
+  begun_ = absl::Now();
+  response_ = buffers_.Get(frame.bytes, frame.lead);
+  return response_.data();
+}
+
+absl::Status StreamCaller::Received(const StreamFrame& frame) {
+  Done done = Take(frame.number);
+  if (!done) {
+    response_ = {};
+    return absl::OkStatus();
+  }
+  if (frame.subject == grpc::OK) {
+    std::move(done)(grpc::Status::OK, TakeResponse(), begun_);
+  } else {
+    std::move(done)(DecodeDirectError(frame.subject, response_.bytes()), {}, begun_);
+    response_ = {};
+  }
+  return absl::OkStatus();
+}
+
+grpc::ByteBuffer StreamCaller::TakeResponse() {
+  // The slice's memory, which goes back to the pool.
+  struct Kept {
+    std::shared_ptr<StreamCaller> pool;
+    BufferPool::Buffer buffer;
+  };
+  auto* const kept = new Kept{shared_from_this(), std::move(response_)};
+  const grpc::Slice slice(
+      kept->buffer.data(), kept->buffer.bytes().size(), +[](void* data) { delete static_cast<Kept*>(data); }, kept);
+  return grpc::ByteBuffer(&slice, 1);
+}
+
+absl::StatusOr<absl::Time> StreamCaller::Tick(absl::Time now) {
+  absl::Time next = now + kLongestWait;
+  std::vector<Ended> ended;
+  {
+    absl::MutexLock lock(&mutex_);
+    for (auto& [number, call] : calls_) {
+      const bool late = now >= call.deadline;
+      if (late || call.cancelled) {
+        ended.push_back({number, std::move(call.done),
+                         late ? grpc::Status(grpc::DEADLINE_EXCEEDED, "Deadline Exceeded") : grpc::Status::CANCELLED});
+      } else {
+        next = std::min(next, call.deadline);
+      }
+    }
+    for (const Ended& call : ended) calls_.erase(call.number);
+  }
+  for (Ended& call : ended) {
+    StreamFrame cancel;
+    cancel.kind = StreamFrame::Kind::kCancel;
+    cancel.number = call.number;
+    stream_.Send(cancel, grpc::ByteBuffer());
+    std::move(call.done)(call.status, {}, now);
+  }
+  return next;
+}
+
+}  // namespace ballast

@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/data_stream/message_stream.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <iterator>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/status/error_reason.h"
+#include "common/wire/payload_message.h"
+
+namespace ballast {
+namespace {
+
+// Small messages are read with one system call; of a large one, at most so many bytes are copied once more.
+constexpr size_t kReadAheadBytes = 16 << 10;
+// Most pieces that one write takes.
+constexpr size_t kMaxPieces = 64;
+
+absl::Status Lost(const std::string& why) {
+  return WithReason(v1::ERROR_REASON_UNREACHABLE,
+                    absl::UnavailableError(absl::StrCat("the other side is lost: ", why)));
+}
+
+}  // namespace
+
+void Describe(const grpc::ByteBuffer& message, StreamFrame& frame) {
+  frame.bytes = static_cast<uint32_t>(message.Length());
+  frame.lead = 0;
+  for (const absl::string_view piece : BytesOf(message).pieces) {
+    if (piece.size() > PayloadMessageWriter::kCopiedBytes) return;
+    frame.lead += static_cast<uint32_t>(piece.size());
+  }
+  frame.lead = 0;
+}
+
+MessageStream::MessageStream(std::unique_ptr<StreamSocket> socket, absl::Duration silence)
+    : socket_(std::move(socket)), silence_(silence), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  buffer_.resize(kReadAheadBytes);
+}
+
+MessageStream::~MessageStream() {
+  if (wake_ >= 0) close(wake_);
+}
+
+absl::Status MessageStream::Run(MessageReceiver& receiver) {
+  absl::Status why;
+  if (wake_ < 0) why = absl::InternalError("no file for a data stream is left");
+  last_read_ = absl::Now();
+  while (why.ok()) {
+    RunTasks();
+    const absl::StatusOr<bool> read = ReadMessage(receiver);
+    if (!read.ok()) {
+      why = read.status();
+    } else if (!*read) {
+      const absl::StatusOr<absl::Time> next = receiver.Tick(absl::Now());
+      why = next.ok() ? Wait(*next) : next.status();
+    }
+    absl::MutexLock lock(&mutex_);
+    if (why.ok()) why = end_status_;
+  }
+  EndAll(why);
+  return why;
+}
+
+void MessageStream::Release(Outgoing& message) {
+  message.slices.clear();
+  if (message.sent) std::move(message.sent)();
+}
+
+void MessageStream::EndAll(const absl::Status& why) {
+  socket_->ShutDown();
+  std::deque<Outgoing> unsent;
+  std::vector<absl::AnyInvocable<void() &&>> tasks;
+  {
+    absl::MutexLock lock(&mutex_);
+    // A thread in Flush uses the queue.
+    mutex_.Await(absl::Condition(
+        +[](bool* writing) { return !*writing; }, &writing_));
+    ended_ = true;
+    end_status_ = why;
+    unsent.swap(queue_);
+    tasks.swap(tasks_);
+  }
+  for (Outgoing& message : unsent) Release(message);
+}
+
+void MessageStream::Send(StreamFrame frame, const grpc::ByteBuffer& message, absl::AnyInvocable<void() &&> sent) {
+  Describe(message, frame);
+  Outgoing outgoing{EncodeStreamFrame(frame), {}, std::move(sent)};
+  message.Dump(&outgoing.slices);
+  bool ended = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    ended = ended_;
+    if (!ended) {
+      queue_.push_back(std::move(outgoing));
+      if (writing_ || blocked_) return;
+      writing_ = true;
+    }
+  }
+  if (!ended) return Flush();
+  Release(outgoing);
+}
+
+std::vector<iovec> MessageStream::PiecesLocked() const {
+  std::vector<iovec> pieces;
+  size_t skip = front_sent_;
+  const auto add = [&](const void* data, size_t bytes) {
+    const size_t part = std::min(skip, bytes);
+    skip -= part;
+    if (bytes > part) pieces.push_back({const_cast<char*>(static_cast<const char*>(data)) + part, bytes - part});
+  };
+  for (const Outgoing& message : queue_) {
+    add(message.header.data(), message.header.size());
+    for (const grpc::Slice& slice : message.slices) add(slice.begin(), slice.size());
+    if (pieces.size() >= kMaxPieces) break;
+  }
+  return pieces;
+}
+
+std::vector<MessageStream::Outgoing> MessageStream::TakeSentLocked(size_t bytes) {
+  std::vector<Outgoing> complete;
+  front_sent_ += bytes;
+  while (!queue_.empty()) {
+    size_t size = queue_.front().header.size();
+    for (const grpc::Slice& slice : queue_.front().slices) size += slice.size();
+    if (front_sent_ < size) break;
+    front_sent_ -= size;
+    complete.push_back(std::move(queue_.front()));
+    queue_.pop_front();
+  }
+  return complete;
+}
+
+void MessageStream::Flush() {
+  while (true) {
+    std::vector<iovec> pieces;
+    {
+      absl::MutexLock lock(&mutex_);
+      pieces = PiecesLocked();
+      if (pieces.empty()) {
+        writing_ = false;
+        return;
+      }
+    }
+    // Others may add to the queue meanwhile, but only this thread removes from it.
+    const absl::StatusOr<size_t> sent = socket_->Write(pieces);
+    std::vector<Outgoing> complete;
+    {
+      absl::MutexLock lock(&mutex_);
+      if (!sent.ok()) {
+        if (end_status_.ok()) end_status_ = sent.status();
+        writing_ = false;
+      } else if (*sent > 0) {
+        last_written_ = absl::Now();
+        complete = TakeSentLocked(*sent);
+      } else {
+        if (!blocked_) last_written_ = absl::Now();
+        blocked_ = true;
+        writing_ = false;
+      }
+    }
+    for (Outgoing& message : complete) Release(message);
+    if (!sent.ok() || *sent == 0) return Wake();
+  }
+}
+
+absl::StatusOr<bool> MessageStream::ReadHeader(MessageReceiver& receiver) {
+  while (end_ - begin_ < kStreamFrameBytes) {
+    std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);
+    end_ -= begin_;
+    begin_ = 0;
+    const absl::StatusOr<size_t> got = socket_->Read({buffer_.data() + end_, buffer_.size() - end_});
+    if (!got.ok()) return got.status();
+    if (*got == 0) return false;
+    end_ += *got;
+    last_read_ = absl::Now();
+  }
+  const absl::StatusOr<StreamFrame> frame = DecodeStreamFrame({buffer_.data() + begin_, kStreamFrameBytes});
+  if (!frame.ok()) return frame.status();
+  begin_ += kStreamFrameBytes;
+  const absl::StatusOr<char*> to = receiver.Room(*frame);
+  if (!to.ok()) return to.status();
+  frame_ = *frame;
+  to_ = *to;
+  received_ = 0;
+  in_message_ = true;
+  return true;
+}
+
+absl::StatusOr<bool> MessageStream::ReadMessage(MessageReceiver& receiver) {
+  if (!in_message_) {
+    const absl::StatusOr<bool> header = ReadHeader(receiver);
+    if (!header.ok() || !*header) return header;
+  }
+  while (received_ < frame_.bytes) {
+    const size_t rest = frame_.bytes - received_;
+    if (begin_ < end_) {
+      const size_t part = std::min(rest, end_ - begin_);
+      if (to_ != nullptr) std::memcpy(to_ + received_, buffer_.data() + begin_, part);
+      begin_ += part;
+      received_ += part;
+      continue;
+    }
+    // The buffer is empty, so what is skipped may go there.
+    begin_ = end_ = 0;
+    const absl::Span<char> to = to_ != nullptr ? absl::MakeSpan(to_ + received_, rest)
+                                               : absl::MakeSpan(buffer_.data(), std::min(rest, buffer_.size()));
+    const absl::StatusOr<size_t> got = socket_->Read(to);
+    if (!got.ok()) return got.status();
+    if (*got == 0) {
+      socket_->WakeAt(rest);
+      return false;
+    }
+    received_ += *got;
+    last_read_ = absl::Now();
+  }
+  socket_->WakeAt(1);
+  in_message_ = false;
+  if (absl::Status status = receiver.Received(frame_); !status.ok()) return status;
+  return true;
+}
+
+absl::Status MessageStream::Wait(absl::Time next) {
+  const absl::Time now = absl::Now();
+  const bool reading = in_message_ || begin_ < end_;
+  if (reading && now >= last_read_ + silence_) {
+    return Lost(absl::StrCat("the rest of a message has not come within ", absl::FormatDuration(silence_)));
+  }
+  if (reading) next = std::min(next, last_read_ + silence_);
+  short events = POLLIN;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (blocked_) {
+      if (now >= last_written_ + silence_) {
+        return absl::UnavailableError(
+            absl::StrCat("the other side has read nothing for ", absl::FormatDuration(silence_), " and is lost"));
+      }
+      next = std::min(next, last_written_ + silence_);
+      events |= POLLOUT;
+    }
+  }
+  std::array<pollfd, 2> files = {pollfd{socket_->descriptor(), events, 0}, pollfd{wake_, POLLIN, 0}};
+  const int64_t milliseconds = std::clamp<int64_t>(absl::ToInt64Milliseconds(next - now) + 1, 0, 60'000);
+  if (poll(files.data(), files.size(), static_cast<int>(milliseconds)) < 0 && errno != EINTR) {
+    return absl::ErrnoToStatus(errno, "cannot wait for a data stream");
+  }
+  if ((files[1].revents & POLLIN) != 0) {
+    uint64_t count = 0;
+    [[maybe_unused]] const ssize_t got = read(wake_, &count, sizeof(count));
+  }
+  if ((files[0].revents & (POLLOUT | POLLERR | POLLHUP)) != 0) {
+    {
+      absl::MutexLock lock(&mutex_);
+      if (!blocked_ || writing_) return absl::OkStatus();
+      blocked_ = false;
+      writing_ = true;
+    }
+    Flush();
+  }
+  return absl::OkStatus();
+}
+
+void MessageStream::RunTasks() {
+  if (!has_tasks_.load(std::memory_order_acquire)) return;
+  std::vector<absl::AnyInvocable<void() &&>> tasks;
+  {
+    absl::MutexLock lock(&mutex_);
+    tasks.swap(tasks_);
+    has_tasks_.store(false, std::memory_order_relaxed);
+  }
+  for (auto& task : tasks) std::move(task)();
+}
+
+void MessageStream::RunLater(absl::AnyInvocable<void() &&> task) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (ended_) return;
+    tasks_.push_back(std::move(task));
+    has_tasks_.store(true, std::memory_order_release);
+  }
+  Wake();
+}
+
+void MessageStream::Wake() {
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = write(wake_, &one, sizeof(one));
+}
+
+void MessageStream::End(absl::Status why) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (end_status_.ok()) end_status_ = std::move(why);
+  }
+  Wake();
+}
+
+size_t MessageStream::unsent() const {
+  absl::MutexLock lock(&mutex_);
+  return queue_.size();
+}
+
+bool MessageStream::has_more() const {
+  if (begin_ < end_) return true;
+  pollfd file = {socket_->descriptor(), POLLIN, 0};
+  return poll(&file, 1, 0) > 0;
+}
+
+}  // namespace ballast

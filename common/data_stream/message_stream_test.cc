@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/data_stream/message_stream.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "common/wire/limits.h"
+
+namespace ballast {
+namespace {
+
+using ::testing::HasSubstr;
+using Sockets = std::pair<std::unique_ptr<StreamSocket>, std::unique_ptr<StreamSocket>>;
+
+// Returns the two ends of a TCP connection.
+Sockets Connect() {
+  const int listener = socket(AF_INET, SOCK_STREAM, 0), client = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof(address);
+  EXPECT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&address), length), 0);
+  EXPECT_EQ(listen(listener, 1), 0);
+  getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length);
+  EXPECT_EQ(connect(client, reinterpret_cast<sockaddr*>(&address), length), 0);
+  const int server = accept(listener, nullptr, nullptr);
+  close(listener);
+  for (const int file : {client, server}) fcntl(file, F_SETFL, O_NONBLOCK);
+  return {std::make_unique<StreamSocket>(client), std::make_unique<StreamSocket>(server)};
+}
+
+// Both encrypt with these keys; returns how that ends for the client.
+absl::Status Encrypt(Sockets& sockets, const std::string& client_key, const std::string& server_key) {
+  absl::Status at_server;
+  std::thread server([&] {
+    at_server = sockets.second->Encrypt(StreamSocket::Side::kServer, server_key, absl::Seconds(30));
+    if (!at_server.ok()) sockets.second->ShutDown();
+  });
+  const absl::Status at_client = sockets.first->Encrypt(StreamSocket::Side::kClient, client_key, absl::Seconds(30));
+  if (!at_client.ok()) sockets.first->ShutDown();
+  server.join();
+  return at_client.ok() ? at_server : at_client;
+}
+
+std::string Key(char fill) { return std::string(StreamSocket::kKeyBytes, fill); }
+
+// Keeps what arrives.
+class Inbox : public MessageReceiver {
+ public:
+  absl::StatusOr<char*> Room(const StreamFrame& frame) override {
+    if (frame.number == refuses) return absl::InvalidArgumentError("refused");
+    if (frame.number == skips) return nullptr;
+    text_.assign(frame.bytes, '?');
+    return text_.data();
+  }
+  absl::Status Received(const StreamFrame& frame) override {
+    absl::MutexLock lock(&mutex_);
+    messages_.emplace_back(frame, frame.number == skips ? "skipped" : text_);
+    return absl::OkStatus();
+  }
+  absl::StatusOr<absl::Time> Tick(absl::Time now) override {
+    ++ticks;
+    return now + absl::Minutes(1);
+  }
+
+  std::vector<std::pair<StreamFrame, std::string>> Await(size_t count) {
+    absl::MutexLock lock(&mutex_);
+    const auto there = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return messages_.size() >= count; };
+    EXPECT_TRUE(mutex_.AwaitWithTimeout(absl::Condition(&there), absl::Seconds(60)));
+    return messages_;
+  }
+
+  uint32_t refuses = 0, skips = 0;
+  std::atomic<int> ticks{0};
+
+ private:
+  std::string text_;
+  absl::Mutex mutex_;
+  std::vector<std::pair<StreamFrame, std::string>> messages_ ABSL_GUARDED_BY(mutex_);
+};
+
+// Owns a stream and the thread in it.
+class Peer {
+ public:
+  explicit Peer(std::unique_ptr<StreamSocket> socket, absl::Duration silence = absl::Seconds(60))
+      : stream_(std::move(socket), silence) {}
+  ~Peer() {
+    stream_.End(absl::CancelledError("test over"));
+    Join().IgnoreError();
+  }
+  void Start() {
+    thread_ = std::thread([this] { end_ = stream_.Run(inbox_); });
+  }
+  // Waits for the end of the stream and returns why.
+  absl::Status Join() {
+    if (thread_.joinable()) thread_.join();
+    return end_;
+  }
+
+  Inbox& inbox() { return inbox_; }
+  MessageStream& stream() { return stream_; }
+
+ private:
+  Inbox inbox_;
+  MessageStream stream_;
+  absl::Status end_;
+  std::thread thread_;
+};
+
+grpc::ByteBuffer MessageOf(const std::string& text) {
+  const grpc::Slice slice(text);
+  return grpc::ByteBuffer(&slice, 1);
+}
+
+StreamFrame Call(uint32_t number, uint32_t subject = 0) {
+  StreamFrame frame;
+  frame.number = number;
+  frame.subject = subject;
+  return frame;
+}
+
+std::string Text(size_t bytes, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::string text(bytes, '\0');
+  for (char& c : text) c = static_cast<char>(random());
+  return text;
+}
+
+TEST(StreamFrameTest, IsDecodedAsEncoded) {
+  StreamFrame frame = Call(7, 5);
+  frame.kind = StreamFrame::Kind::kResponse;
+  frame.bytes = kMaxMessageBytes;
+  frame.lead = 99;
+  frame.caller = {1, 2, 3, true};
+  const auto bytes = EncodeStreamFrame(frame);
+  const absl::StatusOr<StreamFrame> decoded = DecodeStreamFrame({bytes.data(), bytes.size()});
+  ASSERT_TRUE(decoded.ok());
+  EXPECT_EQ(*decoded, frame);
+}
+
+TEST(StreamFrameTest, RefusesOtherKindsAndSizes) {
+  StreamFrame frame = Call(1);
+  frame.kind = static_cast<StreamFrame::Kind>(4);
+  auto bytes = EncodeStreamFrame(frame);
+  EXPECT_THAT(DecodeStreamFrame({bytes.data(), bytes.size()}).status().ToString(),
+              HasSubstr("got kind 4, want 1 to 3"));
+  frame = Call(1);
+  frame.bytes = UINT32_MAX;
+  bytes = EncodeStreamFrame(frame);
+  EXPECT_THAT(DecodeStreamFrame({bytes.data(), bytes.size()}).status().ToString(), HasSubstr("4294967295 bytes, want"));
+}
+
+// With and without TLS.
+class MessageStreamTest : public testing::TestWithParam<bool> {
+ protected:
+  Sockets ConnectPair() {
+    Sockets sockets = Connect();
+    if (GetParam()) EXPECT_TRUE(Encrypt(sockets, Key('k'), Key('k')).ok());
+    return sockets;
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Streams, MessageStreamTest, testing::Bool(),
+                         [](const auto& info) { return info.param ? "Tls" : "Plain"; });
+
+TEST_P(MessageStreamTest, MessagesOfAllSizesArriveInOrderBothWays) {
+  auto [left_socket, right_socket] = ConnectPair();
+  Peer left(std::move(left_socket)), right(std::move(right_socket));
+  left.Start();
+  right.Start();
+  const std::vector<size_t> sizes = {0, 1, 100, 5000, 16 << 10, (16 << 10) + 1, 1 << 20, 3, kMaxMessageBytes, 0, 77};
+  std::atomic<int> sent{0};
+  uint32_t number = 0;
+  for (const size_t size : sizes) {
+    ++number;
+    left.stream().Send(Call(number, 2), MessageOf(Text(size, number)), [&] { ++sent; });
+    right.stream().Send(Call(number), MessageOf(Text(size, 100 + number)), [&] { ++sent; });
+  }
+  const auto at_right = right.inbox().Await(sizes.size()), at_left = left.inbox().Await(sizes.size());
+  for (uint32_t i = 0; i < sizes.size(); ++i) {
+    EXPECT_EQ(at_right[i].first.number, i + 1);
+    EXPECT_EQ(at_right[i].first.subject, 2u);
+    EXPECT_TRUE(at_right[i].second == Text(sizes[i], i + 1)) << sizes[i];
+    EXPECT_TRUE(at_left[i].second == Text(sizes[i], 101 + i)) << sizes[i];
+  }
+  while (sent < 2 * static_cast<int>(sizes.size())) absl::SleepFor(absl::Milliseconds(1));
+}
+
+TEST_P(MessageStreamTest, ManyThreadsMaySend) {
+  auto [left_socket, right_socket] = ConnectPair();
+  Peer left(std::move(left_socket)), right(std::move(right_socket));
+  left.Start();
+  right.Start();
+  constexpr uint32_t kThreads = 4, kEach = 200;
+  std::vector<std::thread> threads;
+  for (uint32_t thread = 0; thread < kThreads; ++thread) {
+    threads.emplace_back([&, thread] {
+      for (uint32_t i = 0; i < kEach; ++i) {
+        const uint32_t number = thread * kEach + i + 1;
+        left.stream().Send(Call(number), MessageOf(Text(number * 37 % 20000, number)));
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const auto& [frame, text] : right.inbox().Await(kThreads * kEach)) {
+    EXPECT_TRUE(text == Text(frame.number * 37 % 20000, frame.number)) << frame.number;
+  }
+}
+
+TEST_P(MessageStreamTest, SkippedMessagesLeaveTheNextOneWhole) {
+  auto [left_socket, right_socket] = ConnectPair();
+  Peer left(std::move(left_socket)), right(std::move(right_socket));
+  right.inbox().skips = 1;
+  left.Start();
+  right.Start();
+  left.stream().Send(Call(1), MessageOf(Text(100'000, 1)));
+  left.stream().Send(Call(2), MessageOf("next"));
+  const auto messages = right.inbox().Await(2);
+  EXPECT_EQ(messages[0].second, "skipped");
+  EXPECT_EQ(messages[1].second, "next");
+}
+
+TEST_P(MessageStreamTest, AnErrorOfTheReceiverEndsTheStreamAndReleasesAllMemory) {
+  auto [left_socket, right_socket] = ConnectPair();
+  Peer left(std::move(left_socket)), right(std::move(right_socket));
+  right.inbox().refuses = 1;
+  std::atomic<int> released{0};
+  for (uint32_t number = 1; number <= 5; ++number) {
+    left.stream().Send(Call(number), MessageOf(Text(kMaxMessageBytes, 1)), [&] { ++released; });
+  }
+  left.Start();
+  right.Start();
+  EXPECT_THAT(right.Join().ToString(), HasSubstr("refused"));
+  EXPECT_EQ(left.Join().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(released, 5);
+  // What is sent now is released at once.
+  left.stream().Send(Call(6), MessageOf("late"), [&] { ++released; });
+  EXPECT_EQ(released, 6);
+}
+
+TEST_P(MessageStreamTest, TasksRunInTheStreamsThreadAndWakeIt) {
+  auto [left_socket, right_socket] = ConnectPair();
+  Peer left(std::move(left_socket)), right(std::move(right_socket));
+  left.Start();
+  absl::Notification done;
+  std::thread::id ran;
+  left.stream().RunLater([&] {
+    ran = std::this_thread::get_id();
+    done.Notify();
+  });
+  ASSERT_TRUE(done.WaitForNotificationWithTimeout(absl::Seconds(30)));
+  EXPECT_NE(ran, std::this_thread::get_id());
+  const int before = left.inbox().ticks;
+  left.stream().Wake();
+  while (left.inbox().ticks == before) absl::SleepFor(absl::Milliseconds(1));
+}
+
+TEST_P(MessageStreamTest, APeerThatReadsNothingIsLost) {
+  auto [left_socket, right_socket] = ConnectPair();
+  Peer left(std::move(left_socket), absl::Seconds(1));
+  for (uint32_t number = 1; number <= 8; ++number) {
+    left.stream().Send(Call(number), MessageOf(std::string(kMaxMessageBytes, 'x')));
+  }
+  EXPECT_GT(left.stream().unsent(), 0u);
+  left.Start();
+  EXPECT_THAT(left.Join().ToString(), HasSubstr("it has read nothing for 1s"));
+  EXPECT_EQ(left.stream().unsent(), 0u);
+}
+
+TEST_P(MessageStreamTest, APeerThatSendsPartOfAMessageIsLost) {
+  auto [left_socket, right_socket] = ConnectPair();
+  Peer left(std::move(left_socket), absl::Seconds(1));
+  left.Start();
+  StreamFrame frame = Call(1);
+  frame.bytes = 1000;
+  const auto header = EncodeStreamFrame(frame);
+  const iovec piece = {const_cast<char*>(header.data()), header.size()};
+  ASSERT_EQ(*right_socket->Write({&piece, 1}), header.size());
+  EXPECT_THAT(left.Join().ToString(), HasSubstr("rest of a message has not come within 1s"));
+}
+
+TEST_P(MessageStreamTest, DamagedFramesEndTheStream) {
+  for (const size_t bytes : {48, 50, 4000}) {
+    auto [left_socket, right_socket] = ConnectPair();
+    Peer left(std::move(left_socket));
+    left.Start();
+    const std::string noise(bytes, '\xee');
+    const iovec piece = {const_cast<char*>(noise.data()), noise.size()};
+    ASSERT_EQ(*right_socket->Write({&piece, 1}), noise.size());
+    EXPECT_THAT(left.Join().ToString(), HasSubstr("frame of a data stream: got kind"));
+  }
+}
+
+TEST(StreamSocketTest, AnotherKeyIsRefused) {
+  Sockets sockets = Connect();
+  EXPECT_EQ(Encrypt(sockets, Key('a'), Key('b')).code(), absl::StatusCode::kUnavailable);
+}
+
+TEST(StreamSocketTest, SilenceDuringTheHandshakeEndsIt) {
+  Sockets sockets = Connect();
+  const absl::Status status = sockets.first->Encrypt(StreamSocket::Side::kClient, Key('a'), absl::Milliseconds(50));
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+}
+
+TEST(StreamSocketTest, DamagedBytesEndAnEncryptedStream) {
+  Sockets sockets = Connect();
+  // The raw connection stays at hand.
+  const int raw = dup(sockets.first->descriptor());
+  ASSERT_TRUE(Encrypt(sockets, Key('k'), Key('k')).ok());
+  Peer right(std::move(sockets.second));
+  right.Start();
+  const std::string noise(100, '\x17');
+  ASSERT_EQ(write(raw, noise.data(), noise.size()), static_cast<ssize_t>(noise.size()));
+  EXPECT_EQ(right.Join().code(), absl::StatusCode::kUnavailable);
+  close(raw);
+}
+
+}  // namespace
+}  // namespace ballast

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <sys/uio.h>
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+
+struct ssl_st;
+
+namespace ballast {
+
+// Owns one end of a TCP connection, whose bytes may be encrypted, and shuts it down when destroyed. Reads and writes
+// never block. Thread safety: one thread at a time may read, and one may write, also at the same time.
+class StreamSocket {
+ public:
+  // Owns `socket`, which does not block.
+  explicit StreamSocket(int socket);
+  ~StreamSocket();
+  StreamSocket(const StreamSocket&) = delete;
+
+  // Number of bytes of the key for Encrypt.
+  static constexpr size_t kKeyBytes = 32;
+
+  // From now on encrypts all bytes with TLS 1.3, for which both sides know `key`, and nobody else does. Waits for the
+  // other side, `timeout` at most. Call it before the first Read and Write.
+  enum class Side { kClient, kServer };
+  absl::Status Encrypt(Side side, absl::string_view key, absl::Duration timeout);
+
+  int descriptor() const { return socket_; }
+
+  // The connection ends if the other machine acknowledges nothing for that long.
+  void LimitSilence(absl::Duration silence) const;
+
+  // Returns the number of bytes read or written, 0 if that would block. UNAVAILABLE at the end of the connection. After
+  // a Write that wrote less than all, the next one must begin with the rest.
+  absl::StatusOr<size_t> Read(absl::Span<char> to);
+  absl::StatusOr<size_t> Write(absl::Span<const iovec> pieces);
+
+  // Wait and poll(2) find bytes to read only if there are so many, or the most that the connection holds. For the
+  // thread that reads.
+  void WakeAt(size_t bytes);
+
+  // Ends the connection in both directions: Read and Write fail soon.
+  void ShutDown() const;
+
+  // Waits for bytes to read or for room to write. DEADLINE_EXCEEDED.
+  absl::Status Wait(short events, absl::Time deadline) const;
+
+ private:
+  struct FreeTls {
+    void operator()(ssl_st* tls) const;
+  };
+
+  absl::StatusOr<size_t> ReadEncrypted(absl::Span<char> to) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::StatusOr<size_t> WriteEncrypted(absl::Span<const iovec> pieces) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  const int socket_;
+  // Set by Encrypt, which precedes all use by several threads.
+  bool encrypted_ = false;
+  // OpenSSL's state must not be used by two threads at a time.
+  absl::Mutex mutex_;
+  std::string key_;
+  std::unique_ptr<ssl_st, FreeTls> tls_ ABSL_GUARDED_BY(mutex_);
+  // What WakeAt has set. Used by the reader.
+  int wake_at_ = 1;
+  // Small pieces become one record. Used by the writer.
+  std::vector<char> gathered_;
+};
+
+}  // namespace ballast
