@@ -24,6 +24,7 @@
 #include "common/data_stream/stream_frame.h"
 #include "common/data_stream/stream_socket.h"
 #include "common/rpc/grpc_status.h"
+#include "common/status/error_reason.h"
 
 namespace ballast {
 namespace {
@@ -36,6 +37,11 @@ constexpr absl::Duration kCheckInterval = absl::Milliseconds(100);
 constexpr absl::Duration kShortPause = absl::Seconds(1);
 // Pause after the server has offered a stream, but none can be opened: something between the two does not pass it on.
 constexpr absl::Duration kLongPause = absl::Minutes(1);
+
+absl::Status Unreachable(const std::string& peer, int error) {
+  return WithReason(v1::ERROR_REASON_UNREACHABLE,
+                    absl::UnavailableError(absl::StrCat(peer, ": ", std::strerror(error))));
+}
 
 // Returns the address's length; 0 if `peer` is no TCP address.
 socklen_t ParsePeer(const std::string& peer, sockaddr_storage& address) {
@@ -77,7 +83,7 @@ absl::Status Begin(StreamSocket& socket, const std::string& ticket, const std::f
   // A new connection has room for that.
   const absl::StatusOr<size_t> sent = socket.Write(piece);
   if (!sent.ok()) return sent.status();
-  if (*sent != opening.size()) return absl::UnavailableError("the connection takes no bytes");
+  if (*sent != opening.size()) return absl::InternalError("the connection takes no bytes");
   std::array<char, kStreamOpening.size()> answer;
   size_t got = 0;
   while (got < answer.size()) {
@@ -88,7 +94,7 @@ absl::Status Begin(StreamSocket& socket, const std::string& ticket, const std::f
     if (absl::Status status = Await(socket, POLLIN, deadline, give_up); !status.ok()) return status;
   }
   if (absl::string_view(answer.data(), answer.size()) == kStreamOpening) return absl::OkStatus();
-  return absl::UnavailableError("what answers is no data stream");
+  return absl::InternalError("what answers is no data stream");
 }
 
 }  // namespace
@@ -105,12 +111,12 @@ absl::StatusOr<std::unique_ptr<StreamSocket>> ConnectToPeer(const std::string& p
   const int at_once = 1;
   setsockopt(file, IPPROTO_TCP, TCP_NODELAY, &at_once, sizeof(at_once));
   if (connect(file, reinterpret_cast<const sockaddr*>(&address), length) != 0) {
-    if (errno != EINPROGRESS) return absl::UnavailableError(absl::StrCat(peer, ": ", std::strerror(errno)));
+    if (errno != EINPROGRESS) return Unreachable(peer, errno);
     if (absl::Status status = Await(*connection, POLLOUT, absl::Now() + timeout, give_up); !status.ok()) return status;
     int error = 0;
     socklen_t size = sizeof(error);
     getsockopt(file, SOL_SOCKET, SO_ERROR, &error, &size);
-    if (error != 0) return absl::UnavailableError(absl::StrCat(peer, ": ", std::strerror(error)));
+    if (error != 0) return Unreachable(peer, error);
   }
   return connection;
 }
@@ -129,10 +135,10 @@ void StreamSender::Shutdown() {
   absl::MutexLock lock(&mutex_);
   shutdown_ = true;
   if (asking_ != nullptr) asking_->TryCancel();
-  if (caller_ != nullptr) caller_->End(absl::UnavailableError("shut down"));
+  if (caller_ != nullptr) caller_->End(absl::CancelledError("shut down"));
 }
 
-absl::StatusOr<std::shared_ptr<StreamCaller>> StreamSender::Open() {
+absl::StatusOr<std::shared_ptr<StreamCaller>> StreamSender::Open(absl::Duration& pause) {
   v1::OpenDataStreamRequest request;
   request.set_job(job_);
   v1::OpenDataStreamResponse offer;
@@ -150,34 +156,33 @@ absl::StatusOr<std::shared_ptr<StreamCaller>> StreamSender::Open() {
     asking_ = nullptr;
   }
   if (!asked.ok()) return FromGrpcStatus(asked);
-  // From here on, errors are of the kind that kLongPause is for.
-  const auto failed = [](const absl::Status& status) { return absl::FailedPreconditionError(status.message()); };
+  // From here on, what fails is likely to fail again.
+  pause = kLongPause;
   const auto give_up = [this] { return is_shut_down(); };
   absl::StatusOr<std::unique_ptr<StreamSocket>> socket = ConnectToPeer(context.peer(), kStepTimeout, give_up);
-  if (!socket.ok()) return failed(socket.status());
+  if (!socket.ok()) return socket.status();
   (*socket)->LimitSilence(silence_);
-  if (absl::Status status = Begin(**socket, offer.ticket(), give_up); !status.ok()) return failed(status);
+  if (absl::Status status = Begin(**socket, offer.ticket(), give_up); !status.ok()) return status;
   if (!offer.key().empty()) {
     absl::Status status = (*socket)->Encrypt(StreamSocket::Side::kClient, offer.key(), kStepTimeout);
-    if (!status.ok()) return failed(status);
+    if (!status.ok()) return status;
   }
   return std::make_shared<StreamCaller>(*std::move(socket), silence_, offer.calls());
 }
 
 void StreamSender::Serve() {
-  absl::StatusOr<std::shared_ptr<StreamCaller>> opened = Open();
   absl::Duration pause = kShortPause;
+  const absl::StatusOr<std::shared_ptr<StreamCaller>> opened = Open(pause);
   if (opened.ok()) {
     {
       absl::MutexLock lock(&mutex_);
-      if (shutdown_) (*opened)->End(absl::UnavailableError("shut down"));
+      if (shutdown_) (*opened)->End(absl::CancelledError("shut down"));
       caller_ = *opened;
     }
     (*opened)->Run();
+    pause = kShortPause;
   } else if (absl::IsUnimplemented(opened.status())) {
     pause = absl::InfiniteDuration();
-  } else if (absl::IsFailedPrecondition(opened.status())) {
-    pause = kLongPause;
   }
   absl::MutexLock lock(&mutex_);
   caller_.reset();

@@ -40,8 +40,9 @@ class StreamSender {
  private:
   // Opens the stream and serves it until it ends. Sets the time of the next attempt.
   void Serve();
-  // Asks the server for a stream, and connects.
-  absl::StatusOr<std::shared_ptr<StreamCaller>> Open();
+  // Asks the server for a stream, and connects. Sets `pause` to the time until the next attempt if this one fails where
+  // the next one would, too.
+  absl::StatusOr<std::shared_ptr<StreamCaller>> Open(absl::Duration& pause);
   bool is_shut_down() const {
     absl::MutexLock lock(&mutex_);
     return shutdown_;

@@ -242,8 +242,7 @@ absl::Status MessageStream::Wait(absl::Time next) {
     absl::MutexLock lock(&mutex_);
     if (blocked_) {
       if (now >= last_written_ + silence_) {
-        return absl::UnavailableError(
-            absl::StrCat("the other side has read nothing for ", absl::FormatDuration(silence_), " and is lost"));
+        return Lost(absl::StrCat("it has read nothing for ", absl::FormatDuration(silence_)));
       }
       next = std::min(next, last_written_ + silence_);
       events |= POLLOUT;
