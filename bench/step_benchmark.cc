@@ -47,6 +47,7 @@ constexpr char kUsage[] =
     "  torch rpc      the same with the transport that TensorPipe chooses on one machine: shared memory\n"
     "--observed adds two lines for sync, in turn: `unobserved` runs without HTTP pages and without flight recorders;\n"
     "`observed` has both, and each second a scraper reads the metrics of all processes, and a live page asks them.\n"
+    "PyTorch is that of the Python in BALLAST_PYTHON (/usr/bin/python3).\n"
     "With --tls the -tls lines use certificates on both sides and tokens, like `ballast launch`.\n"
     "With --instruction_set avx2, all processes, PyTorch's too, leave AVX-512 aside: what a processor without it "
     "does.\n"
@@ -142,7 +143,11 @@ constexpr char kTorchPeer[] =
 #include "bench/peers/torch_peer_text.inc"
     ;
 
-constexpr char kPython[] = "/usr/bin/python3";
+// The Python of the user's choice, or the system's, which Debian's PyTorch is for.
+std::string Python() {
+  const char* const own = std::getenv("BALLAST_PYTHON");
+  return own != nullptr && *own != '\0' ? own : "/usr/bin/python3";
+}
 constexpr int kNoTorch = 3;
 constexpr absl::Duration kPoll = absl::Milliseconds(50);
 // Time for processes to start, read the data and make the first steps on a busy machine.
@@ -276,7 +281,7 @@ absl::StatusOr<StepResult> TrainWithTorch(const StepTask& task, const std::strin
   const std::string script = absl::StrCat(folder->path(), "/torch_peer.py");
   if (absl::Status status = WriteFileAtomically(script, {kTorchPeer}); !status.ok()) return status;
   absl::StatusOr<ChildProgram> peer = ChildProgram::Start(
-      {kPython, script, "--method", method, "--model", task.model, "--images",
+      {Python(), script, "--method", method, "--model", task.model, "--images",
        absl::StrCat(task.data_folder, "/train-images-idx3-ubyte.gz"), "--labels",
        absl::StrCat(task.data_folder, "/train-labels-idx1-ubyte.gz"), "--workers", absl::StrCat(kStepWorkers),
        "--batch", absl::StrCat(kStepBatch), "--seconds", absl::StrCat(task.seconds)});

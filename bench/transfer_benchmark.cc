@@ -9,9 +9,11 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
+#include "absl/time/clock.h"
 #include "absl/types/span.h"
 #include "bench/bench_report.h"
 #include "bench/contestant.h"
@@ -20,6 +22,8 @@
 #include "bench/peers/tcp_stream.h"
 #include "cli/command/command.h"
 #include "client/client.h"
+#include "common/rpc/credentials.h"
+#include "common/security/key_folder.h"
 
 namespace ballast {
 namespace {
@@ -34,6 +38,9 @@ constexpr char kUsage[] =
     "  plain stub       the generated stub and messages, one message per tensor, a server that only copies\n"
     "  empty call       a Pull of no slices from our server with a generated stub, one at a time\n"
     "  memcpy           one copy of the same bytes by one thread, the limit within a machine\n"
+    "With --tls the -tls lines use loopback TCP with certificates on both sides and tokens, like `ballast launch`, in\n"
+    "turn with:\n"
+    "  bare TLS stream  the bare TCP stream, encrypted by OpenSSL alone with the cipher of our data streams\n"
     "Each figure is the median over the rounds, each ratio the median of the ratios of the rounds.\n\n";
 
 constexpr char kSizes[] = "4KiB,64KiB,1MiB,4MiB,16MiB,64MiB,256MiB";
@@ -43,6 +50,7 @@ std::vector<FlagSpec> Flags() {
       {"sizes", "LIST", "Sizes of tensors (4KiB,64KiB,1MiB,4MiB,16MiB,64MiB,256MiB)."},
       {"servers", "N", "Servers, 1 to 16 (1)."},
       {"workers", "N", "Workers, one thread and client each, 1 to 16 (1)."},
+      {"tls", "", "Push and pull also with TLS and tokens, compared with a bare TLS stream."},
       {"seconds", "S", "Seconds for each measurement, 0.01 to 600 (1.5)."},
   };
 }
@@ -61,6 +69,10 @@ inline constexpr char kPushPull[] = "push-pull";
 inline constexpr char kTcpPush[] = "push-tcp";
 inline constexpr char kTcpPull[] = "pull-tcp";
 inline constexpr char kTcpPushPull[] = "push-pull-tcp";
+inline constexpr char kTlsPush[] = "push-tls";
+inline constexpr char kTlsPull[] = "pull-tls";
+inline constexpr char kTlsPushPull[] = "push-pull-tls";
+inline constexpr char kTlsStream[] = "bare TLS stream";
 inline constexpr char kTcpStream[] = "bare TCP stream";
 inline constexpr char kStubPush[] = "plain stub push";
 inline constexpr char kStubPull[] = "plain stub pull";
@@ -73,10 +85,10 @@ inline constexpr char kMemcpy[] = "memcpy";
 class TransferRing {
  public:
   static absl::StatusOr<std::unique_ptr<TransferRing>> Open(const std::vector<uint64_t>& sizes, int servers,
-                                                            int workers) {
+                                                            int workers, bool tls) {
     absl::StatusOr<ScratchFolder> folder = ScratchFolder::Create();
     if (!folder.ok()) return folder.status();
-    std::unique_ptr<TransferRing> ring(new TransferRing(sizes, *std::move(folder)));
+    std::unique_ptr<TransferRing> ring(new TransferRing(sizes, *std::move(folder), tls));
     // All processes start before the first thread.
     if (absl::Status status = ring->StartProcesses(servers, workers); !status.ok()) return status;
     if (absl::Status status = ring->Connect(workers); !status.ok()) return status;
@@ -101,30 +113,36 @@ class TransferRing {
     };
     // Operations through one of a worker's clients.
     const auto add_client = [&](absl::Span<const char* const> names, std::unique_ptr<Client> Worker::*client,
-                                uint64_t Worker::*step) {
-      add(names[0], bytes, servers_, [=](Worker& worker) {
+                                uint64_t Worker::*step, absl::Span<const ChildServer> servers) {
+      add(names[0], bytes, servers, [=](Worker& worker) {
         const TensorGradient gradient = {id, absl::MakeConstSpan(worker.gradient).first(floats)};
         return (worker.*client)->Push((worker.*step)++, 1, {gradient}).Get().status();
       });
-      add(names[1], bytes, servers_, [=](Worker& worker) {
+      add(names[1], bytes, servers, [=](Worker& worker) {
         const TensorValues values = {id, absl::MakeSpan(worker.values).first(floats)};
         return (worker.*client)->Pull(0, {values}).Get().status();
       });
-      add(names[2], 2 * bytes, servers_, [=](Worker& worker) {
+      add(names[2], 2 * bytes, servers, [=](Worker& worker) {
         const TensorGradient gradient = {id, absl::MakeConstSpan(worker.gradient).first(floats)};
         const TensorValues values = {id, absl::MakeSpan(worker.values).first(floats)};
         return (worker.*client)->PushPull((worker.*step)++, 1, {gradient}, {values}).Get().status();
       });
     };
-    add_client({kPush, kPull, kPushPull}, &Worker::client, &Worker::step);
-    add_client({kTcpPush, kTcpPull, kTcpPushPull}, &Worker::tcp_client, &Worker::tcp_step);
-    auto stream = [this, bytes](absl::Duration duration) -> absl::StatusOr<Round> {
-      absl::StatusOr<TcpRound> round =
-          SendTcpStream(tcp_sink_[0].address(), AsBytes(workers_[0].gradient, bytes), duration);
-      if (!round.ok()) return round.status();
-      return Round{round->seconds, round->bytes, {}};
+    add_client({kPush, kPull, kPushPull}, &Worker::client, &Worker::step, servers_);
+    add_client({kTcpPush, kTcpPull, kTcpPushPull}, &Worker::tcp_client, &Worker::tcp_step, servers_);
+    const auto add_stream = [&](const char* name, absl::Span<const ChildServer> sink, auto send) {
+      auto stream = [this, bytes, sink, send](absl::Duration duration) -> absl::StatusOr<Round> {
+        absl::StatusOr<TcpRound> round = send(sink[0].address(), AsBytes(workers_[0].gradient, bytes), duration);
+        if (!round.ok()) return round.status();
+        return Round{round->seconds, round->bytes, {}};
+      };
+      all.push_back({name, std::move(stream), sink});
     };
-    all.push_back({kTcpStream, std::move(stream), tcp_sink_});
+    add_stream(kTcpStream, tcp_sink_, SendTcpStream);
+    if (tls_) {
+      add_client({kTlsPush, kTlsPull, kTlsPushPull}, &Worker::tls_client, &Worker::tls_step, tls_servers_);
+      add_stream(kTlsStream, tls_sink_, SendTlsStream);
+    }
     add(kStubPush, bytes, stub_server_, [=](Worker& worker) { return worker.stub->Push(worker.gradient, floats); });
     add(kStubPull, bytes, stub_server_, [=](Worker& worker) { return worker.stub->Pull(worker.values, floats); });
     add(kStubPushPull, 2 * bytes, stub_server_,
@@ -165,20 +183,36 @@ class TransferRing {
     // `client` uses shared memory, `tcp_client` TCP as between machines; each is its own worker of the job.
     std::unique_ptr<Client> client;
     std::unique_ptr<Client> tcp_client;
+    // Of other servers; null without TLS.
+    std::unique_ptr<Client> tls_client;
     std::unique_ptr<StubClient> stub;
     std::vector<float> gradient;
     std::vector<float> values;
     uint64_t step = 0;
     uint64_t tcp_step = 0;
+    uint64_t tls_step = 0;
   };
 
-  TransferRing(std::vector<uint64_t> sizes, ScratchFolder folder)
-      : sizes_(std::move(sizes)), folder_(std::move(folder)) {}
+  TransferRing(std::vector<uint64_t> sizes, ScratchFolder folder, bool tls)
+      : sizes_(std::move(sizes)), folder_(std::move(folder)), tls_(tls) {}
   absl::Status StartProcesses(int servers, int workers) {
     absl::StatusOr<std::vector<ChildServer>> started = StartServers(servers, 2 * workers, folder_);
     if (!started.ok()) return started.status();
     servers_ = *std::move(started);
-    for (auto [word, child] : {std::pair("--tcp-sink", &tcp_sink_), std::pair("--stub-server", &stub_server_)}) {
+    if (tls_) {
+      const CertificateAuthority::Validity validity = {absl::Now() - absl::Hours(1), absl::Now() + absl::Hours(24)};
+      const std::string path = absl::StrCat(folder_.path(), "/security");
+      const absl::StatusOr<KeyFolder> keys = KeyFolder::Make(path, {"*", {"127.0.0.1"}, validity, validity});
+      if (!keys.ok()) return keys.status();
+      absl::StatusOr<std::vector<ChildServer>> encrypted = StartServers(servers, workers, folder_, keys->ServerFlags());
+      if (!encrypted.ok()) return encrypted.status();
+      tls_servers_ = *std::move(encrypted);
+      security_ = keys->AdminOptions();
+    }
+    std::vector<std::pair<const char*, std::vector<ChildServer>*>> peers = {{"--tcp-sink", &tcp_sink_},
+                                                                            {"--stub-server", &stub_server_}};
+    if (tls_) peers.emplace_back("--tls-sink", &tls_sink_);
+    for (const auto& [word, child] : peers) {
       absl::StatusOr<ChildServer> peer = ChildServer::Start({OwnPath(), word}, folder_);
       if (!peer.ok()) return peer.status();
       child->push_back(*std::move(peer));
@@ -204,6 +238,11 @@ class TransferRing {
         if (!client.ok()) return client.status();
         (shared_memory ? worker.client : worker.tcp_client) = *std::move(client);
       }
+      if (tls_) {
+        absl::StatusOr<std::unique_ptr<Client>> client = JoinWithTls(specs, rank);
+        if (!client.ok()) return client.status();
+        worker.tls_client = *std::move(client);
+      }
       worker.stub = std::make_unique<StubClient>(stub_server_[0].address());
       worker.values.resize(most);
       worker.gradient.resize(most);
@@ -221,7 +260,24 @@ class TransferRing {
     options.workers = 2 * workers_.size();
     options.worker = worker;
     options.shared_memory = shared_memory;
-    absl::StatusOr<std::unique_ptr<Client>> client = Client::Connect(options);
+    return ConnectAndDeclare(std::move(options), specs);
+  }
+  absl::StatusOr<std::unique_ptr<Client>> JoinWithTls(const std::vector<v1::TensorSpec>& specs, uint32_t worker) const {
+    absl::StatusOr<Credentials> credentials = Credentials::Load(security_);
+    if (!credentials.ok()) return credentials.status();
+    ClientOptions options;
+    options.coordinator = tls_servers_[0].address();
+    options.credentials = *std::move(credentials);
+    options.job = kJob;
+    options.policy.mutable_async();
+    options.workers = workers_.size();
+    options.worker = worker;
+    options.shared_memory = false;
+    return ConnectAndDeclare(std::move(options), specs);
+  }
+  static absl::StatusOr<std::unique_ptr<Client>> ConnectAndDeclare(ClientOptions options,
+                                                                   const std::vector<v1::TensorSpec>& specs) {
+    absl::StatusOr<std::unique_ptr<Client>> client = Client::Connect(std::move(options));
     if (!client.ok()) return client.status();
     if (absl::Status status = (*client)->Declare(specs); !status.ok()) return status;
     return client;
@@ -229,8 +285,10 @@ class TransferRing {
 
   const std::vector<uint64_t> sizes_;
   const ScratchFolder folder_;
-  std::vector<ChildServer> servers_;
-  std::vector<ChildServer> tcp_sink_;
+  const bool tls_;
+  SecurityOptions security_;
+  std::vector<ChildServer> servers_, tls_servers_;
+  std::vector<ChildServer> tcp_sink_, tls_sink_;
   std::vector<ChildServer> stub_server_;
   std::vector<Worker> workers_;
   std::unique_ptr<StubClient> empty_;
@@ -240,6 +298,7 @@ struct Options {
   std::vector<uint64_t> sizes;
   int servers = 1;
   int workers = 1;
+  bool tls = false;
   // Duration of each measurement.
   double seconds = 1;
 };
@@ -252,6 +311,7 @@ const Contestant& Find(const std::vector<Contestant>& all, absl::string_view nam
 struct Row {
   uint64_t bytes = 0;
   std::string operation;
+  // Relative to the bare stream: with TLS if the operation has it.
   double to_tcp = 0;
   double to_stub = 0;
   double p50_to_empty = 0;
@@ -261,7 +321,8 @@ struct Row {
 Row AddRow(const std::vector<Contestant>& all, uint64_t bytes, const char* name, const char* stub_name, Json& rows,
            std::ostream& out) {
   const Contestant& ours = Find(all, name);
-  const Contestant& tcp = Find(all, kTcpStream);
+  const bool encrypted = absl::EndsWith(name, "-tls");
+  const Contestant& tcp = Find(all, encrypted ? kTlsStream : kTcpStream);
   const Contestant& stub = Find(all, stub_name);
   const Contestant& empty = Find(all, kEmptyCall);
   const Contestant& copy = Find(all, kMemcpy);
@@ -322,6 +383,11 @@ void AddRatios(const std::vector<Row>& rows, BenchReport& report) {
     add(name + "_to_stub_64mib", worst(operation, 64 * kMiB, 64 * kMiB, &Row::to_stub), 5, false,
         operation + " at 64 MiB, relative to the plain stub");
   }
+  for (const std::string operation : {kTlsPush, kTlsPull}) {
+    const std::string name = absl::StrReplaceAll(operation, {{"-", "_"}});
+    add(name + "_to_openssl_1mib_up", worst(operation, kMiB, 1024 * kMiB, &Row::to_tcp), 0.8, false,
+        operation + " at 1 MiB and above, relative to a bare stream by OpenSSL alone");
+  }
   for (const std::string operation : {kPush, kPull}) {
     add(operation + "_to_memcpy_64mib", worst(operation, 64 * kMiB, 64 * kMiB, &Row::to_memcpy), 0.6, false,
         operation + " at 64 MiB, relative to memcpy of the same bytes");
@@ -334,7 +400,7 @@ void AddRatios(const std::vector<Row>& rows, BenchReport& report) {
 
 absl::StatusOr<BenchReport> Run(const Options& options, std::ostream& out) {
   absl::StatusOr<std::unique_ptr<TransferRing>> ring =
-      TransferRing::Open(options.sizes, options.servers, options.workers);
+      TransferRing::Open(options.sizes, options.servers, options.workers, options.tls);
   if (!ring.ok()) return ring.status();
   BenchReport report;
   report.benchmark = "transfer";
@@ -352,6 +418,10 @@ absl::StatusOr<BenchReport> Run(const Options& options, std::ostream& out) {
     rows.push_back(AddRow(all, bytes, kTcpPush, kStubPush, report.rows, out));
     rows.push_back(AddRow(all, bytes, kTcpPull, kStubPull, report.rows, out));
     rows.push_back(AddRow(all, bytes, kTcpPushPull, kStubPushPull, report.rows, out));
+    if (!options.tls) continue;
+    rows.push_back(AddRow(all, bytes, kTlsPush, kStubPush, report.rows, out));
+    rows.push_back(AddRow(all, bytes, kTlsPull, kStubPull, report.rows, out));
+    rows.push_back(AddRow(all, bytes, kTlsPushPull, kStubPushPull, report.rows, out));
   }
   AddRatios(rows, report);
   const absl::StatusOr<TransferRing::Memory> memory = (*ring)->ServerMemory();
@@ -372,8 +442,9 @@ CommandResult TransferCommand(absl::Span<const std::string> args, std::ostream& 
     const auto servers = arguments.GetInt("servers", 1, 1, 16);
     const auto workers = arguments.GetInt("workers", 1, 1, 16);
     const auto seconds = arguments.GetNumber("seconds", 1.5, 0.01, 600);
+    const bool tls = arguments.Has("tls");
     return RunUnless({sizes.status(), servers.status(), workers.status(), seconds.status()}, [=, &out] {
-      return Run({*sizes, *servers, *workers, *seconds}, out);
+      return Run({*sizes, *servers, *workers, tls, *seconds}, out);
     });
   };
   return RunBenchmark(kUsage, Flags(), args, parse, out, err);

@@ -2,7 +2,9 @@
 #include "bench/peers/tcp_stream.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -10,9 +12,11 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/data_stream/stream_socket.h"
 #include "common/storage/file.h"
 
 namespace ballast {
@@ -64,9 +68,65 @@ absl::Status SendBlock(const Socket& socket, absl::string_view block) {
   return absl::OkStatus();
 }
 
-}  // namespace
+// Decrypts everything until the sender ends the stream.
+absl::Status ReadTlsToEnd(StreamSocket& stream, std::vector<char>& block) {
+  while (true) {
+    const absl::StatusOr<size_t> got = stream.Read(absl::MakeSpan(block));
+    if (!got.ok()) return absl::OkStatus();
+    if (*got > 0) continue;
+    if (absl::Status status = stream.Wait(POLLIN, absl::Now() + absl::Seconds(kTimeout.tv_sec)); !status.ok()) {
+      return status;
+    }
+  }
+}
 
-absl::Status ServeTcpSink(const std::string& address_file) {
+absl::Status SendTlsBlock(StreamSocket& stream, absl::string_view block) {
+  while (!block.empty()) {
+    const iovec piece = {const_cast<char*>(block.data()), block.size()};
+    const absl::StatusOr<size_t> sent = stream.Write({&piece, 1});
+    if (!sent.ok()) return sent.status();
+    block.remove_prefix(*sent);
+    if (*sent > 0) continue;
+    if (absl::Status status = stream.Wait(POLLOUT, absl::Now() + absl::Seconds(kTimeout.tv_sec)); !status.ok()) {
+      return status;
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Returns a socket of the caller's.
+absl::StatusOr<int> ConnectTo(const std::string& address) {
+  int port = 0;
+  if (!absl::SimpleAtoi(address.substr(address.rfind(':') + 1), &port)) {
+    return absl::InvalidArgumentError(absl::StrCat("address: got \"", address, "\", want host:port"));
+  }
+  const int stream = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const sockaddr_in to = Loopback(static_cast<uint16_t>(port));
+  if (connect(stream, reinterpret_cast<const sockaddr*>(&to), sizeof(to)) == 0) return stream;
+  const absl::Status failed = Errno(absl::StrCat("cannot connect to ", address));
+  close(stream);
+  return failed;
+}
+
+// Sends blocks of the bytes, repeatedly for `duration`, then calls `finish` and counts the time until then.
+absl::StatusOr<TcpRound> SendFor(absl::string_view bytes, absl::Duration duration,
+                                 absl::FunctionRef<absl::Status(absl::string_view)> send_block,
+                                 absl::FunctionRef<absl::Status()> finish) {
+  TcpRound round;
+  const absl::Time begin = absl::Now();
+  do {
+    for (size_t at = 0; at < bytes.size(); at += kBlockBytes) {
+      if (absl::Status status = send_block(bytes.substr(at, kBlockBytes)); !status.ok()) return status;
+    }
+    round.bytes += bytes.size();
+  } while (absl::Now() - begin < duration);
+  if (absl::Status status = finish(); !status.ok()) return status;
+  round.seconds = absl::ToDoubleSeconds(absl::Now() - begin);
+  return round;
+}
+
+// Calls `read` with the socket, which it owns, of one stream after the other.
+absl::Status ServeSink(const std::string& address_file, absl::FunctionRef<void(int socket)> read) {
   const Socket listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address = Loopback(0);
   socklen_t size = sizeof(address);
@@ -76,40 +136,64 @@ absl::Status ServeTcpSink(const std::string& address_file) {
   }
   const std::string text = absl::StrCat("127.0.0.1:", ntohs(address.sin_port), "\n");
   if (absl::Status status = WriteFileAtomically(address_file, {text}); !status.ok()) return status;
-  std::vector<char> block(kBlockBytes);
   for (;;) {
-    const Socket peer(accept4(listener.handle(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (peer.handle() < 0) return Errno("cannot accept a TCP stream");
-    // The sender reports its own errors.
-    ReadToEnd(peer, block).IgnoreError();
+    const int peer = accept4(listener.handle(), nullptr, nullptr, SOCK_CLOEXEC);
+    if (peer < 0) return Errno("cannot accept a TCP stream");
+    read(peer);
   }
 }
 
-absl::StatusOr<TcpRound> SendTcpStream(const std::string& address, absl::string_view bytes, absl::Duration duration) {
-  int port = 0;
-  if (!absl::SimpleAtoi(address.substr(address.rfind(':') + 1), &port)) {
-    return absl::InvalidArgumentError(absl::StrCat("address: got \"", address, "\", want host:port"));
-  }
-  const Socket stream(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  const sockaddr_in to = Loopback(static_cast<uint16_t>(port));
-  if (connect(stream.handle(), reinterpret_cast<const sockaddr*>(&to), sizeof(to)) != 0) {
-    return Errno(absl::StrCat("cannot connect to ", address));
-  }
-  setsockopt(stream.handle(), SOL_SOCKET, SO_SNDTIMEO, &kTimeout, sizeof(kTimeout));
-  TcpRound round;
-  const absl::Time begin = absl::Now();
-  do {
-    for (size_t at = 0; at < bytes.size(); at += kBlockBytes) {
-      if (absl::Status status = SendBlock(stream, bytes.substr(at, kBlockBytes)); !status.ok()) return status;
+// Both sides have it, so it hides nothing, which is not what is measured.
+std::string Key() { return std::string(StreamSocket::kKeyBytes, 'k'); }
+
+}  // namespace
+
+absl::Status ServeTcpSink(const std::string& address_file) {
+  std::vector<char> block(kBlockBytes);
+  // The sender reports its own errors.
+  return ServeSink(address_file, [&](int socket) { ReadToEnd(Socket(socket), block).IgnoreError(); });
+}
+
+absl::Status ServeTlsSink(const std::string& address_file) {
+  std::vector<char> block(kBlockBytes);
+  return ServeSink(address_file, [&](int socket) {
+    fcntl(socket, F_SETFL, O_NONBLOCK);
+    StreamSocket stream(socket);
+    if (stream.Encrypt(StreamSocket::Side::kServer, Key(), absl::Seconds(kTimeout.tv_sec)).ok()) {
+      ReadTlsToEnd(stream, block).IgnoreError();
     }
-    round.bytes += bytes.size();
-  } while (absl::Now() - begin < duration);
-  shutdown(stream.handle(), SHUT_WR);
-  // The receiver closes the connection after reading everything.
-  std::vector<char> nothing(1);
-  if (absl::Status status = ReadToEnd(stream, nothing); !status.ok()) return status;
-  round.seconds = absl::ToDoubleSeconds(absl::Now() - begin);
-  return round;
+  });
+}
+
+absl::StatusOr<TcpRound> SendTcpStream(const std::string& address, absl::string_view bytes, absl::Duration duration) {
+  const absl::StatusOr<int> socket = ConnectTo(address);
+  if (!socket.ok()) return socket.status();
+  const Socket stream(*socket);
+  setsockopt(stream.handle(), SOL_SOCKET, SO_SNDTIMEO, &kTimeout, sizeof(kTimeout));
+  return SendFor(
+      bytes, duration, [&](absl::string_view block) { return SendBlock(stream, block); },
+      [&] {
+        shutdown(stream.handle(), SHUT_WR);
+        // The receiver closes the connection after reading everything.
+        std::vector<char> nothing(1);
+        return ReadToEnd(stream, nothing);
+      });
+}
+
+absl::StatusOr<TcpRound> SendTlsStream(const std::string& address, absl::string_view bytes, absl::Duration duration) {
+  const absl::StatusOr<int> socket = ConnectTo(address);
+  if (!socket.ok()) return socket.status();
+  fcntl(*socket, F_SETFL, O_NONBLOCK);
+  StreamSocket stream(*socket);
+  const absl::Duration timeout = absl::Seconds(kTimeout.tv_sec);
+  if (absl::Status status = stream.Encrypt(StreamSocket::Side::kClient, Key(), timeout); !status.ok()) return status;
+  return SendFor(
+      bytes, duration, [&](absl::string_view block) { return SendTlsBlock(stream, block); },
+      [&] {
+        shutdown(stream.descriptor(), SHUT_WR);
+        std::vector<char> nothing(1);
+        return ReadTlsToEnd(stream, nothing);
+      });
 }
 
 }  // namespace ballast

@@ -17,6 +17,8 @@ namespace ballast {
 // The receiver process: writes its address to `address_file`, then reads one connection after the other to its end.
 // Returns only on an error.
 absl::Status ServeTcpSink(const std::string& address_file);
+// The same for streams with TLS: OpenSSL alone, with the cipher and key exchange of data streams.
+absl::Status ServeTlsSink(const std::string& address_file);
 
 struct TcpRound {
   double seconds = 0;
@@ -25,5 +27,6 @@ struct TcpRound {
 
 // Sends `bytes` repeatedly for `duration`, then waits until the receiver has read everything.
 absl::StatusOr<TcpRound> SendTcpStream(const std::string& address, absl::string_view bytes, absl::Duration duration);
+absl::StatusOr<TcpRound> SendTlsStream(const std::string& address, absl::string_view bytes, absl::Duration duration);
 
 }  // namespace ballast
