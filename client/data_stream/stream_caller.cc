@@ -15,8 +15,7 @@
 namespace ballast {
 namespace {
 
-// How late a deadline may be noticed that was set during a wait.
-constexpr absl::Duration kLongestWait = absl::Seconds(1);
+constexpr absl::Duration kLongestWait = absl::Minutes(1);
 
 }  // namespace
 
@@ -35,6 +34,7 @@ void StreamCaller::Run() {
 uint32_t StreamCaller::Begin(uint32_t method, const grpc::ByteBuffer& request, const TraceContext& span,
                              absl::Time deadline, Done done) {
   uint32_t number = 0;
+  bool sooner = false;
   {
     absl::MutexLock lock(&mutex_);
     if (over_ || calls_.size() >= credits_) return 0;
@@ -44,12 +44,14 @@ uint32_t StreamCaller::Begin(uint32_t method, const grpc::ByteBuffer& request, c
     } while (last_number_ == 0 || calls_.contains(last_number_));
     number = last_number_;
     calls_[number] = {deadline, false, std::move(done)};
+    sooner = deadline < next_tick_;
   }
   StreamFrame frame;
   frame.number = number;
   frame.subject = method;
   frame.caller = span;
   stream_.Send(frame, request);
+  if (sooner) stream_.Wake();
   return number;
 }
 
@@ -128,6 +130,7 @@ absl::StatusOr<absl::Time> StreamCaller::Tick(absl::Time now) {
       }
     }
     for (const Ended& call : ended) calls_.erase(call.number);
+    next_tick_ = next;
   }
   for (Ended& call : ended) {
     StreamFrame cancel;

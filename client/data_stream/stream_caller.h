@@ -77,6 +77,8 @@ class StreamCaller : public MessageReceiver, public std::enable_shared_from_this
   absl::Mutex mutex_;
   bool over_ ABSL_GUARDED_BY(mutex_) = false;
   uint32_t last_number_ ABSL_GUARDED_BY(mutex_) = 0;
+  // When Tick is called next, at the latest.
+  absl::Time next_tick_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   // By number.
   absl::flat_hash_map<uint32_t, Call> calls_ ABSL_GUARDED_BY(mutex_);
 };
