@@ -15,6 +15,8 @@
 namespace ballast {
 namespace {
 
+// A smaller window could have workers wait for each other's messages that are behind those that wait.
+constexpr double kLeastWindow = 8;
 // Number of sequence numbers that a shard remembers per worker.
 constexpr uint64_t kSequenceWindow = 1024;
 
@@ -110,7 +112,10 @@ struct ShardChannel::Exchange : ShardExchange {
 };
 
 ShardChannel::ShardChannel(uint32_t rank, std::string address, ShardChannelOptions options)
-    : rank_(rank), options_(std::move(options)), route_(std::make_unique<Route>(std::move(address), options_)) {}
+    : rank_(rank),
+      options_(std::move(options)),
+      route_(std::make_unique<Route>(std::move(address), options_)),
+      window_(options_.messages_in_flight) {}
 
 ShardChannel::~ShardChannel() {
   Shutdown("client destroyed");
@@ -182,7 +187,7 @@ void ShardChannel::SendQueued() {
 }
 
 std::shared_ptr<ShardChannel::Exchange> ShardChannel::TakeLocked(Lane* lane) {
-  if (lane->queue.empty() || lane->in_flight >= options_.messages_in_flight) return nullptr;
+  if (lane->queue.empty() || lane->in_flight >= window_) return nullptr;
   const bool pushes = lane->queue.front().pushes();
   if (pushes && !sequences_in_flight_.empty() && next_sequence_ - *sequences_in_flight_.begin() >= kSequenceWindow) {
     return nullptr;
@@ -232,12 +237,13 @@ void ShardChannel::BeginAttempt(Exchange* exchange, CallAttempt* attempt, absl::
   // The server's own wait must end before the attempt does.
   const auto wait_ms =
       static_cast<uint32_t>(std::max<int64_t>(absl::ToInt64Milliseconds(time - options_.rpc_timeout), 1));
-  if (options_.on_not_owner) {
-    end = [this, end = std::move(end)](const grpc::Status& status) {
-      if (ReasonOf(FromGrpcStatus(status)) == v1::ERROR_REASON_NOT_OWNER) options_.on_not_owner();
-      end(status);
-    };
-  }
+  end = [this, end = std::move(end)](const grpc::Status& status) {
+    AdaptWindow(status);
+    if (options_.on_not_owner && ReasonOf(FromGrpcStatus(status)) == v1::ERROR_REASON_NOT_OWNER) {
+      options_.on_not_owner();
+    }
+    end(status);
+  };
   std::optional<CallSpan> span;
   if (options_.tracer != nullptr) {
     span = BeginSpan(exchange->message());
@@ -251,6 +257,13 @@ void ShardChannel::BeginAttempt(Exchange* exchange, CallAttempt* attempt, absl::
   exchange->StartAttempt(map_epoch_.load(std::memory_order_relaxed), wait_ms,
                          retries ? DirectRoutes() : RoutesFor(*exchange), route.channel(exchange->connection), attempt,
                          span.has_value() ? &span->context : nullptr, std::move(end));
+}
+
+void ShardChannel::AdaptWindow(const grpc::Status& status) {
+  absl::MutexLock lock(&mutex_);
+  const double most = options_.messages_in_flight;
+  if (status.ok() && window_ < most) window_ = std::min(window_ + 1 / window_, most);
+  if (status.error_code() == grpc::RESOURCE_EXHAUSTED) window_ = std::max(window_ / 2, std::min(most, kLeastWindow));
 }
 
 DirectRoutes ShardChannel::RoutesFor(const Exchange& exchange) const {

@@ -126,6 +126,8 @@ class ShardChannel {
   void SendQueued();
   std::shared_ptr<Exchange> TakeLocked(Lane* lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Begin(std::shared_ptr<Exchange> exchange);
+  // Follows how an attempt has ended.
+  void AdaptWindow(const grpc::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
   // Returns what a first attempt may use besides gRPC.
   DirectRoutes RoutesFor(const Exchange& exchange) const;
   void BeginAttempt(Exchange* exchange, CallAttempt* attempt, absl::Duration time,
@@ -145,6 +147,10 @@ class ShardChannel {
   mutable absl::Mutex mutex_;
   // Never null.
   std::unique_ptr<Route> route_ ABSL_GUARDED_BY(mutex_);
+  // Most messages in flight in each lane. While the shard has no room, a client that may have many takes fewer places
+  // by itself: halved with each refusal, one more after as many successes (the additive increase and multiplicative
+  // decrease of TCP, RFC 5681). Otherwise the new messages of some would always come before the retries of others.
+  double window_ ABSL_GUARDED_BY(mutex_);
   bool shutdown_ ABSL_GUARDED_BY(mutex_) = false;
   std::string shutdown_reason_ ABSL_GUARDED_BY(mutex_);
   // Pushes, set values and pulls of rows.

@@ -141,6 +141,20 @@ TEST_F(ShardChannelTest, SendsNoMoreAtOnceThanAllowed) {
   EXPECT_EQ(shard_.most_blocked(), 2);
 }
 
+TEST_F(ShardChannelTest, SendsLessAtOnceToAShardWithoutRoom) {
+  options_.messages_in_flight = 64;
+  shard_.FailNext(20, {grpc::RESOURCE_EXHAUSTED, "busy"});
+  ExpectSuccess(Send(20, Kind::kPull));
+  shard_.Block();
+  const auto replies = Send(40, Kind::kPull);
+  ASSERT_TRUE(shard_.AwaitBlocked(8));
+  ASSERT_TRUE(channel().GetStatus(absl::Seconds(60)).Get().ok());
+  // The successes above have let it grow a little.
+  EXPECT_LE(shard_.most_blocked(), 12);
+  shard_.Release();
+  ExpectSuccess(replies);
+}
+
 TEST_F(ShardChannelTest, PullsThatWaitDoNotHoldUpPushes) {
   shard_.Block();
   const auto pulls = Send(3, Kind::kPull);

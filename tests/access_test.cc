@@ -91,6 +91,7 @@ std::map<std::string, std::string> RequestsOf(const std::string& name) {
       {"ParameterService/Pause", Bytes<v1::PauseRequest>(job + "incarnation: 9")},
       {"ParameterService/ReportVersions", Bytes<v1::ReportVersionsRequest>(job + "incarnation: 9")},
       {"ParameterService/ShareMemory", Bytes<v1::ShareMemoryRequest>(job + R"(machine: "elsewhere")")},
+      {"ParameterService/OpenDataStream", Bytes<v1::OpenDataStreamRequest>(job)},
       {"ParameterService/GetStatus", Bytes<v1::GetStatusRequest>(job)},
       {"CoordinatorService/Join", Bytes<v1::JoinRequest>(R"(protocol_version: 1 role: ROLE_SERVER rank: 1
                                                             address: "evil:1")")},

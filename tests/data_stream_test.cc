@@ -218,8 +218,9 @@ class Stranger {
             v1::ParameterService::NewStub(grpc::CreateChannel(server.address(), grpc::InsecureChannelCredentials()))) {}
 
   // Returns the ticket, and connects nothing.
-  std::string Ask() {
+  std::string Ask(const std::string& token = "") {
     grpc::ClientContext context;
+    if (!token.empty()) context.AddMetadata("authorization", absl::StrCat("Bearer ", token));
     v1::OpenDataStreamRequest request;
     request.set_job("streams");
     v1::OpenDataStreamResponse response;
@@ -236,8 +237,8 @@ class Stranger {
     socket_ = *ConnectToPeer(peer_, kPatience, [] { return false; });
     Write(absl::StrCat(kStreamOpening, ticket));
   }
-  void Open() {
-    Connect(Ask());
+  void Open(const std::string& token = "") {
+    Connect(Ask(token));
     EXPECT_EQ(Read(kStreamOpening.size()), kStreamOpening);
   }
 
@@ -434,6 +435,35 @@ TEST_F(HostileStreamTest, ManyStreamsComeAndGo) {
     stranger_.Open();
     if (i % 2 == 0) EXPECT_TRUE(stranger_.WriteFrame(CallOf(1, 0, 1000)));
   }
+}
+
+TEST(DataStreamTest, ACallMayDoWhatTheStreamsTokenAllows) {
+  const SecurityFolder folder;
+  const std::string reader = SecurityFolder::Token("reader", "streams"),
+                    worker = SecurityFolder::Token("worker", "streams");
+  Server::Options options;
+  options.workers = 2;
+  options.security.token_file =
+      folder.Write("tokens", absl::StrCat("admin * ", SecurityFolder::Token("admin", "*"), "\nworker streams ", worker,
+                                          "\nreader streams ", reader, "\n"));
+  const std::unique_ptr<Server> server = StartServer(std::move(options));
+  ClientOptions client = OptionsFor(server->address(), 0, false);
+  client.credentials = *Credentials::Make({}, worker, absl::Minutes(1));
+  const std::unique_ptr<Client> job = JoinAs(client);
+  Stranger stranger(*server);
+  stranger.Open(reader);
+  const auto call = [&](uint32_t method, const std::string& request) {
+    EXPECT_TRUE(stranger.WriteFrame(CallOf(1, method, request.size())));
+    EXPECT_TRUE(stranger.Write(request));
+    const absl::StatusOr<StreamFrame> answer = DecodeStreamFrame(stranger.Read(kStreamFrameBytes));
+    EXPECT_TRUE(answer.ok());
+    EXPECT_EQ(stranger.Read(answer->bytes).size(), answer->bytes);
+    return answer->subject;
+  };
+  EXPECT_EQ(call(1, PullOf(2, 0)), grpc::OK);
+  // Push, push-pull, set values, push rows.
+  for (const uint32_t method : {0, 2, 3, 5}) EXPECT_EQ(call(method, "anything"), grpc::PERMISSION_DENIED) << method;
+  EXPECT_EQ(call(1, PullOf(2, 0)), grpc::OK);
 }
 
 // As servers of earlier versions are.
