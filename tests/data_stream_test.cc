@@ -351,7 +351,7 @@ TEST_F(HostileStreamTest, AnOpeningWithoutATicketIsEnded) {
 }
 
 TEST_F(HostileStreamTest, FramesThatAreNoneEndTheStream) {
-  StreamFrame response = CallOf(1, 0, 0), cancel = CallOf(1, 0, 5), oversized = CallOf(1, 1, 64 << 20);
+  StreamFrame response = CallOf(1, 0, 0), cancel = CallOf(1, 0, 5), oversized = CallOf(1, 1, (64 << 20) + 1);
   response.kind = StreamFrame::Kind::kResponse;
   cancel.kind = StreamFrame::Kind::kCancel;
   for (const StreamFrame& frame : {response, cancel, oversized}) {
@@ -377,6 +377,23 @@ TEST_F(HostileStreamTest, AnUnknownMethodAndAMessageThatIsNoneAreRefused) {
     EXPECT_EQ(answer->subject, method < 6 ? grpc::INVALID_ARGUMENT : grpc::UNIMPLEMENTED);
     EXPECT_THAT(stranger_.Read(answer->bytes), HasSubstr(method < 6 ? "bytes that are not a" : "got method"));
   }
+}
+
+TEST_F(HostileStreamTest, AMessageThatIsTooLargeIsSkippedAndRefused) {
+  stranger_.Open();
+  const std::string pull = PullOf(2, 0);
+  ASSERT_TRUE(stranger_.WriteFrame(CallOf(1, 0, 20 << 20)));
+  ASSERT_TRUE(stranger_.Write(std::string(20 << 20, 'x')));
+  ASSERT_TRUE(stranger_.WriteFrame(CallOf(2, 1, pull.size())));
+  ASSERT_TRUE(stranger_.Write(pull));
+  const absl::StatusOr<StreamFrame> refused = DecodeStreamFrame(stranger_.Read(kStreamFrameBytes));
+  ASSERT_TRUE(refused.ok());
+  EXPECT_EQ(refused->subject, grpc::INVALID_ARGUMENT);
+  EXPECT_THAT(stranger_.Read(refused->bytes), HasSubstr("got 20971520 bytes, want at most 4194304"));
+  const absl::StatusOr<StreamFrame> answer = DecodeStreamFrame(stranger_.Read(kStreamFrameBytes));
+  ASSERT_TRUE(answer.ok());
+  EXPECT_EQ(answer->number, 2u);
+  EXPECT_EQ(answer->subject, grpc::OK);
 }
 
 TEST_F(HostileStreamTest, PartOfAMessageHoldsOnlyItsOwnPlace) {

@@ -144,6 +144,7 @@ TEST_F(ErrorReasonTest, CallsOfAShardWithoutAJob) {
   Refuse("ParameterService/Pull", "job: 'reasons'", v1::ERROR_REASON_NO_JOB);
   Refuse("ParameterService/Pause", "job: 'reasons' incarnation: 1", v1::ERROR_REASON_NO_JOB);
   Refuse("ParameterService/ShareMemory", "job: 'reasons'", v1::ERROR_REASON_NO_JOB);
+  Refuse("ParameterService/OpenDataStream", "job: 'reasons'", v1::ERROR_REASON_NO_JOB);
 }
 
 TEST_F(ErrorReasonTest, Declarations) {
@@ -201,6 +202,7 @@ TEST_F(ErrorReasonTest, PullsPausesAndSharedMemory) {
   Refuse("ParameterService/ShareMemory", "job: 'reasons' machine: 'another'",
          v1::ERROR_REASON_SHARED_MEMORY_UNAVAILABLE);
   Refuse("ParameterService/ShareMemory", "job: 'other'", v1::ERROR_REASON_WRONG_JOB);
+  Refuse("ParameterService/OpenDataStream", "job: 'other'", v1::ERROR_REASON_WRONG_JOB);
   Refuse("ParameterService/Pause", "job: 'other'", v1::ERROR_REASON_WRONG_JOB);
   Refuse("ParameterService/Pause", "job: 'reasons' worker: 9", v1::ERROR_REASON_INVALID_REQUEST);
   Succeed("ParameterService/Push", Header("") + kGradient);

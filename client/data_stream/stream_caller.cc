@@ -78,6 +78,10 @@ absl::StatusOr<char*> StreamCaller::Room(const StreamFrame& frame) {
   if (frame.kind != StreamFrame::Kind::kResponse) {
     return absl::InternalError("the server sent something other than a response");
   }
+  if (frame.bytes > kMaxResponseBytes) {
+    return absl::InternalError(
+        absl::StrCat("response on a data stream: got ", frame.bytes, " bytes, want at most ", kMaxResponseBytes));
+  }
   {
     absl::MutexLock lock(&mutex_);
     // The call may have ended at its deadline.

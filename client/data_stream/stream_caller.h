@@ -69,7 +69,9 @@ class StreamCaller : public MessageReceiver, public std::enable_shared_from_this
   grpc::ByteBuffer TakeResponse();
 
   const uint32_t credits_;
-  BufferPool buffers_{kMaxMessageBytes + (64 << 10) + BufferPool::kAlignment, 4};
+  // A margin for what is beside the payload.
+  static constexpr uint64_t kMaxResponseBytes = kMaxMessageBytes + (64 << 10);
+  BufferPool buffers_{kMaxResponseBytes + BufferPool::kAlignment, 4};
   MessageStream stream_;
   // Used by the thread in Run: the response that is arriving, and since when.
   BufferPool::Buffer response_;

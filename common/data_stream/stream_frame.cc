@@ -4,14 +4,13 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
-#include "common/wire/limits.h"
 
 namespace ballast {
 namespace {
 
 constexpr uint32_t kSampled = 1;
-// Largest message, with a margin for errors of oversized ones.
-constexpr uint32_t kMaxFrameBytes = kMaxMessageBytes + (64 << 10);
+// Receivers refuse, and skip, a message that is larger than they take. Beyond this it is no message.
+constexpr uint32_t kMaxFrameBytes = 64 << 20;
 
 // The bytes, in the order of the host, which is little-endian.
 struct Layout {

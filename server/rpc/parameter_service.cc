@@ -176,6 +176,11 @@ grpc::ServerUnaryReactor* ParameterServiceAdapter::OpenDataStream(grpc::Callback
   if (absl::Status may = Check(*context, "ParameterService/OpenDataStream", request->job()); !may.ok()) {
     return Answer(context, may);
   }
+  if (shard_->job_name().empty()) {
+    return Answer(context,
+                  WithReason(v1::ERROR_REASON_NO_JOB, absl::FailedPreconditionError(absl::StrCat(
+                                                          "shard ", rank_, ": no worker has declared tensors"))));
+  }
   absl::StatusOr<v1::OpenDataStreamResponse> offer =
       data_plane_->OfferStream(std::string(access_->TokenFor(*context)), context->peer());
   if (offer.ok()) *response = *std::move(offer);
