@@ -71,7 +71,8 @@ class StreamCaller : public MessageReceiver, public std::enable_shared_from_this
   const uint32_t credits_;
   // A margin for what is beside the payload.
   static constexpr uint64_t kMaxResponseBytes = kMaxMessageBytes + (64 << 10);
-  BufferPool buffers_{kMaxResponseBytes + BufferPool::kAlignment, 4};
+  // Responses come one after the other.
+  BufferPool buffers_{kMaxResponseBytes + BufferPool::kAlignment, 1};
   MessageStream stream_;
   // Used by the thread in Run: the response that is arriving, and since when.
   BufferPool::Buffer response_;

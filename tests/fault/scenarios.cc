@@ -288,9 +288,11 @@ std::vector<Scenario> AllScenarios(const SoakPlace& place) {
       {"overload", 0.05, std::bind(Overload, place, _1, _2)},
       Kills(place, "kills_wal", 0.1, {.durability = v1::Durability::WAL, .kill_every = kSoon}),
       Kills(place, "kills_wal_sync", 0.1, {.durability = v1::Durability::WAL_SYNC, .kill_every = kSoon}),
-      Kills(place, "kills_replica", 0.1, {.durability = v1::Durability::STANDBY, .kill_every = kSoon}),
+      Kills(place, "kills_replica", 0.07, {.durability = v1::Durability::STANDBY, .kill_every = kSoon}),
       Kills(place, "kills_shared_memory", 0.05,
             {.durability = v1::Durability::WAL, .shared_memory = true, .kill_every = kLater}),
+      // Long enough for the next stream to open.
+      Kills(place, "kills_data_streams", 0.03, {.durability = v1::Durability::WAL, .kill_every = 2 * kLater}),
       Kills(place, "kills_replica_sync_policy", 0, {.durability = v1::Durability::STANDBY, .kill_every = kSoon},
             "sync"),
       Kills(place, "freezes_replica", 0.05,

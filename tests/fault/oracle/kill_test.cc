@@ -77,6 +77,20 @@ TEST(KillTest, StandbyLosesNoStepMadeInSharedMemory) {
   ExpectNothingLost(options);
 }
 
+// Likewise for a data stream.
+TEST(KillTest, WalLosesNoPushMadeOnDataStreams) {
+  FaultRunOptions options = Killing(v1::Durability::WAL, 3);
+  options.kill_every = absl::Milliseconds(1500);
+  ExpectNothingLost(options);
+}
+
+TEST(KillTest, StandbyLosesNoStepMadeOnDataStreams) {
+  FaultRunOptions options = Killing(v1::Durability::STANDBY, 3);
+  options.policy.mutable_sync()->set_deterministic(true);
+  options.kill_every = absl::Milliseconds(1500);
+  ExpectNothingLost(options);
+}
+
 TEST(KillTest, SyncLosesNoStep) {
   FaultRunOptions options = Killing(v1::Durability::WAL, 4);
   options.policy.mutable_sync()->set_deterministic(true);
