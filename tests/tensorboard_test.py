@@ -174,7 +174,7 @@ class TensorboardTest(unittest.TestCase):
 
     def test_a_run_has_the_figures_of_its_metrics(self):
         began = int(time.time())
-        self.wait(self.launch(5, "--mode", "async"))
+        self.wait(self.launch(20, "--mode", "async"))
         [path] = self.files()
         seconds, host = re.fullmatch(r"events\.out\.tfevents\.(\d+)\.(.+)", path.name).groups()
         self.assertEqual(host, socket.gethostname())

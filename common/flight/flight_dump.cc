@@ -26,7 +26,8 @@ constexpr absl::Duration kPause = absl::Seconds(1);
 // Longest line that a dump can have, for readers of damaged ones.
 constexpr size_t kMaxLine = 64 << 10;
 
-absl::Mutex dumper_mutex(absl::kConstInit);
+// Never destroyed: at its exit, a forked process could wait for a lock of Abseil's that a thread of its parent held.
+absl::Mutex& dumper_mutex = *new absl::Mutex;
 FlightDumper* dumper ABSL_GUARDED_BY(dumper_mutex) = nullptr;
 
 double Seconds(absl::Time time) { return static_cast<double>(absl::ToUnixMicros(time)) * 1e-6; }
