@@ -199,9 +199,10 @@ TEST(DataStreamTest, AServerThatEndsAnswersOrEndsTheCallsThatWait) {
   options.retry_timeout = absl::Seconds(1);
   const std::unique_ptr<Client> client = JoinAs(options);
   AwaitStream(*client);
+  const std::vector<float> gradient(3, 1);
   std::vector<float> values(3);
   // Worker 1 never comes.
-  const auto pushed = client->PushPull(0, 1, {{2, std::vector<float>(3, 1)}}, {{2, absl::MakeSpan(values)}});
+  const auto pushed = client->PushPull(0, 1, {{2, gradient}}, {{2, absl::MakeSpan(values)}});
   while (StatusOf(*client).waiting() == 0) std::this_thread::yield();
   const absl::Time begin = absl::Now();
   server->Drain(absl::Seconds(30));
