@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <iterator>
 #include <string>
 #include <utility>
 
@@ -30,17 +29,17 @@ absl::Status Lost(const std::string& why) {
                     absl::UnavailableError(absl::StrCat("the other side is lost: ", why)));
 }
 
-}  // namespace
-
-void Describe(const grpc::ByteBuffer& message, StreamFrame& frame) {
-  frame.bytes = static_cast<uint32_t>(message.Length());
-  frame.lead = 0;
-  for (const absl::string_view piece : BytesOf(message).pieces) {
-    if (piece.size() > PayloadMessageWriter::kCopiedBytes) return;
-    frame.lead += static_cast<uint32_t>(piece.size());
+// Returns the number of bytes before the first large payload; 0 if there is none.
+uint32_t LeadOf(const std::vector<grpc::Slice>& message) {
+  size_t lead = 0;
+  for (const grpc::Slice& slice : message) {
+    if (slice.size() > PayloadMessageWriter::kCopiedBytes) return static_cast<uint32_t>(lead);
+    lead += slice.size();
   }
-  frame.lead = 0;
+  return 0;
 }
+
+}  // namespace
 
 MessageStream::MessageStream(std::unique_ptr<StreamSocket> socket, absl::Duration silence)
     : socket_(std::move(socket)), silence_(silence), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
@@ -94,9 +93,12 @@ void MessageStream::EndAll(const absl::Status& why) {
 }
 
 void MessageStream::Send(StreamFrame frame, const grpc::ByteBuffer& message, absl::AnyInvocable<void() &&> sent) {
-  Describe(message, frame);
-  Outgoing outgoing{EncodeStreamFrame(frame), {}, std::move(sent)};
+  Outgoing outgoing;
   message.Dump(&outgoing.slices);
+  frame.bytes = static_cast<uint32_t>(message.Length());
+  frame.lead = LeadOf(outgoing.slices);
+  outgoing.header = EncodeStreamFrame(frame);
+  outgoing.sent = std::move(sent);
   bool ended = false;
   {
     absl::MutexLock lock(&mutex_);
@@ -113,29 +115,32 @@ void MessageStream::Send(StreamFrame frame, const grpc::ByteBuffer& message, abs
 
 std::vector<iovec> MessageStream::PiecesLocked() const {
   std::vector<iovec> pieces;
-  size_t skip = front_sent_;
-  const auto add = [&](const void* data, size_t bytes) {
-    const size_t part = std::min(skip, bytes);
-    skip -= part;
-    if (bytes > part) pieces.push_back({const_cast<char*>(static_cast<const char*>(data)) + part, bytes - part});
-  };
   for (const Outgoing& message : queue_) {
-    add(message.header.data(), message.header.size());
-    for (const grpc::Slice& slice : message.slices) add(slice.begin(), slice.size());
-    if (pieces.size() >= kMaxPieces) break;
+    size_t skip = message.next_sent;
+    for (size_t i = message.next; i < message.pieces(); ++i) {
+      const absl::string_view rest = message.Piece(i).substr(std::exchange(skip, 0));
+      if (!rest.empty()) pieces.push_back({const_cast<char*>(rest.data()), rest.size()});
+      if (pieces.size() == kMaxPieces) return pieces;
+    }
   }
   return pieces;
 }
 
 std::vector<MessageStream::Outgoing> MessageStream::TakeSentLocked(size_t bytes) {
   std::vector<Outgoing> complete;
-  front_sent_ += bytes;
   while (!queue_.empty()) {
-    size_t size = queue_.front().header.size();
-    for (const grpc::Slice& slice : queue_.front().slices) size += slice.size();
-    if (front_sent_ < size) break;
-    front_sent_ -= size;
-    complete.push_back(std::move(queue_.front()));
+    Outgoing& front = queue_.front();
+    while (front.next < front.pieces()) {
+      const size_t rest = front.Piece(front.next).size() - front.next_sent;
+      if (bytes < rest) {
+        front.next_sent += bytes;
+        return complete;
+      }
+      bytes -= rest;
+      ++front.next;
+      front.next_sent = 0;
+    }
+    complete.push_back(std::move(front));
     queue_.pop_front();
   }
   return complete;

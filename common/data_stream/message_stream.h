@@ -13,6 +13,7 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/data_stream/stream_frame.h"
@@ -73,6 +74,15 @@ class MessageStream {
     std::array<char, kStreamFrameBytes> header;
     std::vector<grpc::Slice> slices;
     absl::AnyInvocable<void() &&> sent;
+    // The piece to send next, of which the header is the first, and the bytes of it that have been sent.
+    size_t next = 0, next_sent = 0;
+
+    size_t pieces() const { return 1 + slices.size(); }
+    absl::string_view Piece(size_t index) const {
+      if (index == 0) return {header.data(), header.size()};
+      const grpc::Slice& slice = slices[index - 1];
+      return {reinterpret_cast<const char*>(slice.begin()), slice.size()};
+    }
   };
 
   // Releases a message's memory, then says that it is sent.
@@ -108,8 +118,6 @@ class MessageStream {
 
   mutable absl::Mutex mutex_;
   std::deque<Outgoing> queue_ ABSL_GUARDED_BY(mutex_);
-  // Bytes of the queue's front that have been sent.
-  size_t front_sent_ ABSL_GUARDED_BY(mutex_) = 0;
   // A thread is in Flush.
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   // The connection takes no more at present; the thread in Run waits until it does.
@@ -121,8 +129,5 @@ class MessageStream {
   absl::Status end_status_ ABSL_GUARDED_BY(mutex_);
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
 };
-
-// Sets the frame's size and lead to those of the message.
-void Describe(const grpc::ByteBuffer& message, StreamFrame& frame);
 
 }  // namespace ballast

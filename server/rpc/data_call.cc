@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/rpc/data_call.h"
 
+#include <algorithm>
+
+#include "common/wire/direct_call.h"
+
 namespace ballast {
 namespace {
 
@@ -20,6 +24,17 @@ std::array<DataPlane::Call::Method, 6> DataPlane::Call::Methods(DataPlane& plane
            {"/ballast.v1.ParameterService/PushRows", &Call::PushRows, &plane.phases_[3]},
            {"/ballast.v1.ParameterService/PullRows", &Call::PullRows, &plane.phases_[4]},
            {"/ballast.v1.ParameterService/SetValues", &Call::SetValues, nullptr}}};
+}
+
+DataPlane::Call::Method DataPlane::Call::DirectMethod(DataPlane& plane, uint32_t number) {
+  const auto methods = Methods(plane);
+  return *std::find_if(methods.begin(), methods.end(),
+                       [&](const Method& method) { return method.path == kDirectMethods[number]; });
+}
+
+void DataPlane::Call::BeginDirectSpan(const TraceContext& caller) {
+  const bool traced = caller.span != 0 && (caller.trace_high | caller.trace_low) != 0;
+  if (traced && plane_->tracing_ != nullptr) BeginSpan(caller);
 }
 
 void DataPlane::Call::BeginSpan(const TraceContext& caller) {

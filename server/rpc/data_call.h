@@ -41,6 +41,8 @@ class DataPlane::Call : public std::enable_shared_from_this<Call> {
     CallPhases* phases;
   };
   static std::array<Method, 6> Methods(DataPlane& plane);
+  // Returns the method of a direct call, whose number is an index in kDirectMethods.
+  static Method DirectMethod(DataPlane& plane, uint32_t number);
 
   virtual ~Call() = default;
 
@@ -68,8 +70,10 @@ class DataPlane::Call : public std::enable_shared_from_this<Call> {
   // The client's address.
   virtual std::string Peer() const = 0;
 
-  // Begins a span if the client traces the call.
+  // Begins a span for a call that the client traces.
   void BeginSpan(const TraceContext& caller);
+  // The same for a direct call, if the client traces it.
+  void BeginDirectSpan(const TraceContext& caller);
   // Checks what is known before the message is read, and reserves memory for it.
   absl::Status Admit();
   // Handles the request, which is `connection_part` followed by `memory_part`. Takes both.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/rpc/slot_port.h"
 
-#include <algorithm>
 #include <cstring>
 #include <optional>
 
@@ -35,8 +34,7 @@ class DataPlane::SlotCall : public Call {
 
   // Returns whether it is admitted; otherwise it has ended.
   bool Begin(const TraceContext& caller) {
-    const bool traced = caller.span != 0 && (caller.trace_high | caller.trace_low) != 0;
-    if (traced && plane().tracing_ != nullptr) BeginSpan(caller);
+    BeginDirectSpan(caller);
     if (absl::Status status = Admit(); !status.ok()) {
       End(status);
       return false;
@@ -177,12 +175,9 @@ std::shared_ptr<DataPlane::SlotCall> DataPlane::SlotPort::Begin(uint32_t slot, c
                                                              ", want one below ", kDirectMethods.size())));
     return nullptr;
   }
-  const auto methods = Call::Methods(plane_);
-  const auto method = std::find_if(methods.begin(), methods.end(), [&](const Call::Method& candidate) {
-    return candidate.path == kDirectMethods[request.method];
-  });
   ++under_way_;
-  auto call = std::make_shared<SlotCall>(*method, &plane_, shared_from_this(), slot, request);
+  auto call = std::make_shared<SlotCall>(Call::DirectMethod(plane_, request.method), &plane_, shared_from_this(), slot,
+                                         request);
   calls_[slot] = call;
   return call->Begin(request.caller) ? call : nullptr;
 }

@@ -3,7 +3,6 @@
 
 #include <sys/socket.h>
 
-#include <algorithm>
 #include <array>
 #include <string>
 #include <utility>
@@ -42,10 +41,7 @@ class DataPlane::StreamCall : public Call {
 
   // Returns whether it is admitted; otherwise it has ended.
   bool Begin(const StreamFrame& frame) {
-    if (frame.caller.span != 0 && (frame.caller.trace_high | frame.caller.trace_low) != 0 &&
-        plane().tracing_ != nullptr) {
-      BeginSpan(frame.caller);
-    }
+    BeginDirectSpan(frame.caller);
     absl::Status status = Admit();
     if (status.ok() && frame.bytes > kMaxMessageBytes) {
       status = OnShard(absl::InvalidArgumentError(
@@ -152,11 +148,8 @@ absl::StatusOr<std::shared_ptr<DataPlane::StreamCall>> DataPlane::StreamPort::Be
                                                        ", want one below ", kDirectMethods.size())));
     return nullptr;
   }
-  const auto methods = Call::Methods(plane_);
-  const auto method = std::find_if(methods.begin(), methods.end(), [&](const Call::Method& candidate) {
-    return candidate.path == kDirectMethods[frame.subject];
-  });
-  auto call = std::make_shared<StreamCall>(*method, &plane_, shared_from_this(), frame.number);
+  auto call = std::make_shared<StreamCall>(Call::DirectMethod(plane_, frame.subject), &plane_, shared_from_this(),
+                                           frame.number);
   {
     absl::MutexLock lock(&mutex_);
     calls_[frame.number] = call;
