@@ -56,6 +56,8 @@ fi
 
 echo "test: running"
 status=0
-bounded bazel test --keep_going --test_output=summary --build_event_json_file="$results/events.json" \
+# Tests wait for each other's processes much of the time: one more at once than there are processors keeps these busy.
+bounded bazel test --local_cpu_resources=$(($(nproc) + 1)) --keep_going --test_output=summary \
+  --build_event_json_file="$results/events.json" \
   -- "${patterns[@]}" || status=$?
 /usr/bin/python3 deploy/count_tests.py "$results" "$status"

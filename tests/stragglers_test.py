@@ -20,6 +20,7 @@ import unittest
 BALLAST = os.path.abspath(sys.argv[1])
 FOLDER = pathlib.Path(os.environ.get("TEST_TMPDIR", "/tmp"), "stragglers")
 LIMIT_SECONDS = 60
+WAIT_FOR_ANY_THREAD = 0x40000000
 
 JOB = """name: "stragglers"
 data { train { csv { path: "data.csv" label_column: -1 } } test { csv { path: "data.csv" label_column: -1 } } }
@@ -40,23 +41,38 @@ def wait_for(what, condition):
     raise AssertionError(f"timed out after {LIMIT_SECONDS} s waiting for {what}; {(FOLDER / 'log').read_text()[-2000:]}")
 
 
-def hold_thread(thread):
-    """Stops one thread of another process; returns whether that is allowed."""
-    seize, interrupt = 0x4206, 0x4207
+def hold_waiting_thread(thread):
+    """Stops one thread of another process while it waits for an answer; returns whether tracing it is allowed.
+
+    Anywhere else the thread could hold a lock that the heartbeats of its process need.
+    """
+    seize, interrupt, detach, futex = 0x4206, 0x4207, 17, "202"
     libc = ctypes.CDLL(None, use_errno=True)
     libc.ptrace.argtypes = [ctypes.c_long] * 4
-    return libc.ptrace(seize, thread, 0, 0) == 0 and libc.ptrace(interrupt, thread, 0, 0) == 0
+
+    def held():
+        if libc.ptrace(seize, thread, 0, 0) != 0 or libc.ptrace(interrupt, thread, 0, 0) != 0:
+            return "not allowed"
+        os.waitpid(thread, WAIT_FOR_ANY_THREAD)
+        if pathlib.Path(f"/proc/{thread}/syscall").read_text().split()[0] == futex:
+            return "held"
+        libc.ptrace(detach, thread, 0, 0)
+        return None
+
+    return wait_for(f"thread {thread} to wait for an answer", held) == "held"
 
 
 def reap(traced):
     """Lets the parent of a traced process see that it has ended. Returns None."""
     try:
-        os.waitpid(traced, os.WNOHANG | 0x40000000)
+        os.waitpid(traced, os.WNOHANG | WAIT_FOR_ANY_THREAD)
     except ChildProcessError:
         pass
 
 
 class StragglersTest(unittest.TestCase):
+    traced = None
+
     def launch(self, wait_seconds):
         shutil.rmtree(FOLDER, ignore_errors=True)
         FOLDER.mkdir()
@@ -67,9 +83,17 @@ class StragglersTest(unittest.TestCase):
         process = subprocess.Popen(
             [BALLAST, "launch", "job.textproto", "--servers", "2", "--workers", "2", "--run_dir", "run"], cwd=FOLDER,
             stdout=log, stderr=log, stdin=subprocess.DEVNULL)
-        self.addCleanup(process.wait)
-        self.addCleanup(process.terminate)
+        self.addCleanup(self.end, process)
         return process
+
+    def end(self, process):
+        process.terminate()
+        wait_for("the launch to end", lambda: self.ended(process))
+
+    def ended(self, process):
+        if self.traced:
+            reap(self.traced)
+        return process.poll() is not None
 
     def ballast(self, *words):
         done = subprocess.run([BALLAST, *words], cwd=FOLDER, capture_output=True, text=True, timeout=LIMIT_SECONDS)
@@ -137,9 +161,10 @@ class StragglersTest(unittest.TestCase):
         launch = self.launch(wait_seconds=1)
         worker = self.pids()["worker 1"]
         # Holds only the thread that trains, so that the worker still sends heartbeats and the others wait for it.
-        if not hold_thread(worker):
+        if not hold_waiting_thread(worker):
             self.skipTest("this user may not trace a process")
-        wait_for("the launch to end", lambda: reap(worker) or launch.poll() is not None)
+        self.traced = worker
+        wait_for("the launch to end", lambda: self.ended(launch))
         self.assertNotEqual(launch.returncode, 0)
         code, out, err = self.ballast("doctor", "run", "--json")
         self.assertEqual(code, 0, err)
