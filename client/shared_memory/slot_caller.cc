@@ -22,6 +22,7 @@ grpc::Status ErrorOf(const SlotResponse& response, absl::Span<char> slot) {
 }  // namespace
 
 void SlotCaller::Run() {
+  DoorbellListener bell(region_->client_bell());
   while (true) {
     const uint32_t seen = region_->client_bell().rings();
     const absl::Time now = absl::Now();
@@ -33,7 +34,7 @@ void SlotCaller::Run() {
       if (over_ && ended.empty()) return;
     }
     for (Ended& call : ended) std::move(call.done)(call.status, call.response);
-    if (ended.empty()) region_->client_bell().Wait(seen, next - now);
+    if (ended.empty()) bell.Wait(seen, next - now);
   }
 }
 

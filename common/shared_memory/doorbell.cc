@@ -6,14 +6,31 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <climits>
 #include <ctime>
 
 namespace ballast {
 namespace {
 
+using SteadyClock = std::chrono::steady_clock;
+
+// The longest time without sleep.
+constexpr auto kLook = std::chrono::microseconds(20);
+// A wait of that length with a sleep in it would have been one of kLook without.
+constexpr auto kShort = std::chrono::microseconds(60);
+// Reading the clock takes longer than reading the bell.
+constexpr int kLooksPerTime = 16;
+
 long Futex(std::atomic<uint32_t>& word, int operation, uint32_t value, const timespec* timeout) {
   return syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), operation, value, timeout, nullptr, 0);
+}
+
+// Leaves the core to its other thread for a moment.
+void Pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
 }
 
 }  // namespace
@@ -32,6 +49,23 @@ void Doorbell::Wait(uint32_t seen, absl::Duration timeout) {
     Futex(rings_, FUTEX_WAIT, seen, &time);
   }
   waits_.store(0, std::memory_order_seq_cst);
+}
+
+void DoorbellListener::Wait(uint32_t seen, absl::Duration timeout) {
+  const auto begun = SteadyClock::now();
+  if (!rings_soon_ || !Look(seen)) bell_.Wait(seen, timeout);
+  rings_soon_ = SteadyClock::now() - begun < kShort;
+}
+
+bool DoorbellListener::Look(uint32_t seen) const {
+  const auto end = SteadyClock::now() + kLook;
+  do {
+    for (int i = 0; i < kLooksPerTime; ++i) {
+      if (bell_.rings() != seen) return true;
+      Pause();
+    }
+  } while (SteadyClock::now() < end);
+  return false;
 }
 
 }  // namespace ballast

@@ -31,6 +31,30 @@ TEST(DoorbellTest, AWaitEndsWithItsTimeout) {
   bell.Wait(bell.rings(), absl::Milliseconds(-1));
 }
 
+TEST(DoorbellTest, AListenerHearsRingsThatComeSoonAndLate) {
+  Doorbell there, back;
+  constexpr int kRings = 3000;
+  std::thread other([&] {
+    DoorbellListener listener(there);
+    for (uint32_t seen = 0; seen < kRings; ++seen) {
+      while (there.rings() == seen) listener.Wait(seen, absl::Minutes(1));
+      // Now and then a pause in which the listeners go to sleep.
+      if (seen % 1000 == 0) absl::SleepFor(absl::Milliseconds(5));
+      back.Ring();
+    }
+  });
+  DoorbellListener listener(back);
+  const absl::Time begun = absl::Now();
+  for (uint32_t seen = 0; seen < kRings; ++seen) {
+    there.Ring();
+    while (back.rings() == seen) listener.Wait(seen, absl::Minutes(1));
+  }
+  other.join();
+  // A lost ring would cost a minute.
+  EXPECT_LT(absl::Now() - begun, absl::Minutes(1));
+  listener.Wait(back.rings(), absl::Milliseconds(-1));
+}
+
 TEST(DoorbellTest, NoRingIsLost) {
   struct Table {
     Doorbell there, back;

@@ -87,6 +87,7 @@ class DataPlane::SlotCall : public Call {
 };
 
 void DataPlane::SlotPort::Run() {
+  DoorbellListener bell(region_->server_bell());
   int fruitless = 0;
   while (!stopped_ || under_way_ > 0) {
     const uint32_t seen = region_->server_bell().rings();
@@ -97,7 +98,7 @@ void DataPlane::SlotPort::Run() {
       continue;
     }
     if (++fruitless > kMaxFruitlessRings) absl::SleepFor(kPause);
-    region_->server_bell().Wait(seen, kLongestWait);
+    bell.Wait(seen, kLongestWait);
   }
 }
 
