@@ -3,6 +3,7 @@
 
 #include "common/codecs/codec.h"
 #include "common/codecs/payload_reader.h"
+#include "common/simd/large_copy.h"
 
 namespace ballast {
 namespace {
@@ -14,7 +15,7 @@ class Fp32Decoder : public PayloadDecoder {
   void Next(absl::Span<float> out) override {
     while (!out.empty()) {
       const absl::string_view run = reader_.Next(sizeof(float), out.size());
-      std::memcpy(out.data(), run.data(), run.size());
+      CopyLarge(run, reinterpret_cast<char*>(out.data()));
       out.remove_prefix(run.size() / sizeof(float));
     }
   }

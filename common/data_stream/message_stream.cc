@@ -214,6 +214,7 @@ absl::StatusOr<bool> MessageStream::ReadMessage(MessageReceiver& receiver) {
       if (to_ != nullptr) std::memcpy(to_ + received_, buffer_.data() + begin_, part);
       begin_ += part;
       received_ += part;
+      if (to_ != nullptr) receiver.Arrived(received_);
       continue;
     }
     // The buffer is empty, so what is skipped may go there.
@@ -227,6 +228,7 @@ absl::StatusOr<bool> MessageStream::ReadMessage(MessageReceiver& receiver) {
       return false;
     }
     received_ += *got;
+    if (to_ != nullptr) receiver.Arrived(received_);
     last_read_ = absl::Now();
   }
   socket_->WakeAt(1);

@@ -31,6 +31,8 @@ class MessageReceiver {
   // Returns memory for the frame's message, which stays valid until Received; null: the message is skipped. An error
   // ends the stream.
   virtual absl::StatusOr<char*> Room(const StreamFrame& frame) = 0;
+  // The first `bytes` of the message are in the memory that Room returned. Called for each part that arrives.
+  virtual void Arrived(size_t /*bytes*/) {}
   // The message is complete, or skipped. An error ends the stream.
   virtual absl::Status Received(const StreamFrame& frame) = 0;
   // Called after each wait; returns the time of the next call at the latest. An error ends the stream.

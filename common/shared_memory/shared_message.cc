@@ -2,12 +2,12 @@
 #include "common/shared_memory/shared_message.h"
 
 #include <algorithm>
-#include <cstring>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/simd/large_copy.h"
 #include "common/wire/payload_message.h"
 #include "common/wire/piece_reader.h"
 
@@ -22,7 +22,7 @@ constexpr size_t kAlignment = 64;
 }  // namespace
 
 bool CopyBytes(absl::string_view piece, char* to) {
-  std::memcpy(to, piece.data(), piece.size());
+  CopyLarge(piece, to);
   return true;
 }
 

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
+
+#include "common/simd/finite_floats.h"
+#include "common/simd/large_copy.h"
 
 namespace ballast {
 namespace {
@@ -19,6 +21,20 @@ size_t RoundUp(size_t bytes) {
 
 BufferPool::Buffer::~Buffer() {
   if (pool_ != nullptr) pool_->GiveBack(std::move(memory_));
+}
+
+void BufferPool::Buffer::CheckFloats(size_t end) {
+  const size_t ahead = -reinterpret_cast<uintptr_t>(data_) % alignof(float);
+  const size_t begin = std::max(checked_, ahead);
+  if (end < begin) return;
+  const size_t count = (end - begin) / sizeof(float);
+  finite_ = finite_ && AreFinite(data_ + begin, count);
+  checked_ = begin + count * sizeof(float);
+}
+
+bool BufferPool::Buffer::HasFiniteFloats(absl::string_view part) const {
+  return finite_ && part.begin() >= bytes().begin() && part.end() <= bytes().begin() + checked_ &&
+         reinterpret_cast<uintptr_t>(part.data()) % alignof(float) == 0;
 }
 
 BufferPool::Buffer BufferPool::Get(size_t size, size_t lead) {
@@ -39,7 +55,8 @@ BufferPool::Buffer BufferPool::Get(size_t size, size_t lead) {
 BufferPool::Buffer BufferPool::Copy(absl::string_view message) {
   const size_t ahead = reinterpret_cast<uintptr_t>(message.data()) % kAlignment;
   Buffer buffer = Get(message.size(), (kAlignment - ahead) % kAlignment);
-  if (!message.empty()) std::memcpy(buffer.data_, message.data(), message.size());
+  buffer.finite_ = CopyLargeAndCheck(message, buffer.data_);
+  buffer.checked_ = message.size();
   return buffer;
 }
 

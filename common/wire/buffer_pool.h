@@ -32,6 +32,11 @@ class BufferPool {
 
     absl::string_view bytes() const { return {data_, size_}; }
     char* data() { return data_; }
+    // Looks at the floats in the first `end` bytes, of which the last call has seen some. Best called for each part
+    // that arrives, while that is still in the caches.
+    void CheckFloats(size_t end);
+    // True if the floats of that part of bytes() are known to be finite: CheckFloats or Copy has seen them.
+    bool HasFiniteFloats(absl::string_view part) const;
 
    private:
     friend class BufferPool;
@@ -45,6 +50,8 @@ class BufferPool {
       std::swap(pool_, other.pool_);
       std::swap(data_, other.data_);
       std::swap(size_, other.size_);
+      std::swap(checked_, other.checked_);
+      std::swap(finite_, other.finite_);
     }
 
     Memory memory_;
@@ -52,6 +59,9 @@ class BufferPool {
     BufferPool* pool_ = nullptr;
     char* data_ = nullptr;
     size_t size_ = 0;
+    // The floats at aligned addresses in that many bytes are finite, or not all are.
+    size_t checked_ = 0;
+    bool finite_ = true;
   };
 
   // `buffer_bytes`: size of the largest message plus kAlignment.

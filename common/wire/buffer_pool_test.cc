@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/wire/buffer_pool.h"
 
+#include <algorithm>
 #include <cstdint>
+#include <cstring>
+#include <limits>
 #include <string>
 
 #include "gtest/gtest.h"
@@ -23,6 +26,45 @@ TEST(BufferPoolTest, ACopyIsItsOwnAndAlignedAsWhatWasCopied) {
       std::fill(message, message + kBytes, 'b');
       EXPECT_EQ(copy.bytes(), std::string(size, 'a'));
       EXPECT_EQ(Offset(copy.bytes()), ahead);
+    }
+  }
+}
+
+TEST(BufferPoolTest, ACopyKnowsWhetherItsFloatsAreFinite) {
+  BufferPool pool(kBytes, 2);
+  alignas(64) float floats[100] = {};
+  const absl::string_view message(reinterpret_cast<const char*>(floats), sizeof(floats));
+  const BufferPool::Buffer finite = pool.Copy(message);
+  EXPECT_TRUE(finite.HasFiniteFloats(finite.bytes()));
+  EXPECT_TRUE(finite.HasFiniteFloats(finite.bytes().substr(8, 8)));
+  // Others were not looked at.
+  EXPECT_FALSE(finite.HasFiniteFloats(finite.bytes().substr(1, 8)));
+  EXPECT_FALSE(finite.HasFiniteFloats(message));
+  floats[99] = std::numeric_limits<float>::quiet_NaN();
+  const BufferPool::Buffer bad = pool.Copy(message);
+  EXPECT_FALSE(bad.HasFiniteFloats(bad.bytes()));
+}
+
+TEST(BufferPoolTest, FloatsAreCheckedAsTheyArrive) {
+  constexpr size_t kSize = 400;
+  BufferPool pool(kBytes, 2);
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  // The byte `lead` is aligned, and floats begin there.
+  for (const size_t lead : {0, 1, 17, 20}) {
+    const size_t last = lead + (kSize - lead) / sizeof(float) * sizeof(float) - sizeof(float);
+    for (const size_t bad : {size_t{0}, lead, lead + 8, last}) {
+      BufferPool::Buffer buffer = pool.Get(kSize, lead);
+      std::fill(buffer.data(), buffer.data() + kSize, 'a');
+      const absl::string_view floats = buffer.bytes().substr(lead);
+      EXPECT_FALSE(buffer.HasFiniteFloats(floats));
+      if (bad >= lead) std::memcpy(buffer.data() + bad, &nan, sizeof(nan));
+      for (const size_t end : {size_t{0}, size_t{2}, lead + 3, lead + 5, lead + 100, last + 3}) {
+        buffer.CheckFloats(end);
+        EXPECT_FALSE(buffer.HasFiniteFloats(floats));
+      }
+      buffer.CheckFloats(kSize);
+      const bool good = bad < lead;
+      EXPECT_EQ(buffer.HasFiniteFloats(floats.substr(0, last + sizeof(float) - lead)), good) << lead << " " << bad;
     }
   }
 }

@@ -42,14 +42,20 @@ class SyncPolicy : public SlicePolicy {
     arrived_[push.worker] = true;
     ++arrivals_;
     examples_ += push.examples;
-    if (MayClose() && arrivals_ == 1 && examples_ > 0) {
+    if (!MayClose()) {
+      Take(push, gradient);
+      return PushDisposition::kBuffered;
+    }
+    if (arrivals_ == 1 && examples_ > 0) {
       weights.Apply(gradient);
       BeginNext(weights);
-      return PushDisposition::kApplied;
+    } else if (held_.empty() && !sum_.empty() && push.examples > 0) {
+      weights.Apply(sum_.With(push.examples, gradient), {.gradient_scale = sum_.ScaleWith(push.examples)});
+      BeginNext(weights);
+    } else {
+      Take(push, gradient);
+      Close(weights);
     }
-    Take(push, gradient);
-    if (!MayClose()) return PushDisposition::kBuffered;
-    Close(weights);
     return PushDisposition::kApplied;
   }
 

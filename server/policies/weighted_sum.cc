@@ -12,9 +12,7 @@ namespace {
 // Reuses the memory of `to`, unless it is shared.
 void Copy(const Gradient& gradient, ValueBuffer& to) {
   if (to.size() == 0 || to.size() != gradient.size() || !to.unique()) to = ValueBuffer(gradient.size());
-  float* const values = to.mutable_values().data();
-  gradient.ForEachBlock(
-      [&](size_t first, absl::Span<const float> block) { std::copy(block.begin(), block.end(), values + first); });
+  gradient.CopyTo(to.mutable_values().data());
 }
 
 }  // namespace
@@ -41,6 +39,12 @@ void WeightedSum::Add(uint32_t examples, const Gradient& gradient) {
       for (size_t i = 0; i < block.size(); ++i) sum[i] += weight * block[i];
     }
   });
+}
+
+Gradient WeightedSum::With(uint32_t examples, const Gradient& gradient) const {
+  // As in Add.
+  return Gradient::Sum(sum_.values(), addends_ == 1 ? static_cast<float>(examples_) : 1.0f, gradient,
+                       static_cast<float>(examples));
 }
 
 void WeightedSum::Add(Kept kept) {

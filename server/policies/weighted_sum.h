@@ -30,8 +30,14 @@ class WeightedSum {
 
   // The mean is gradient() * scale().
   Gradient gradient() const { return Gradient(sum_.values()); }
-  float scale() const { return addends_ == 1 ? 1.0f : static_cast<float>(1.0 / static_cast<double>(examples_)); }
+  float scale() const { return addends_ == 1 ? 1.0f : MeanScale(examples_); }
 
+  // The same after Add(examples, gradient), without doing that: the sum is read only while the result is used, so that
+  // the last addend costs no pass of its own. There are addends already, and `examples` is not 0.
+  Gradient With(uint32_t examples, const Gradient& gradient) const;
+  float ScaleWith(uint32_t examples) const { return MeanScale(examples_ + examples); }
+
+  bool empty() const { return addends_ == 0; }
   void Clear();
 
   // Memory of the sum and of buffers for reuse; without that of Kept gradients, which their owner has.
@@ -43,6 +49,8 @@ class WeightedSum {
   absl::Status Restore(const PolicyState& from, size_t elements);
 
  private:
+  static float MeanScale(uint64_t examples) { return static_cast<float>(1.0 / static_cast<double>(examples)); }
+
   // The sum, if there are addends; otherwise memory for reuse.
   ValueBuffer sum_;
   uint32_t addends_ = 0;

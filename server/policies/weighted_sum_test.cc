@@ -34,6 +34,22 @@ TEST(WeightedSumTest, AGradientAloneKeepsItsBits) {
   EXPECT_EQ(Mean(SumOf({{7, {0.1f, 0.3f}}, {0, {}}})), (std::vector<float>{0.1f, 0.3f}));
 }
 
+TEST(WeightedSumTest, TheLastAddendNeedNotBeAdded) {
+  const std::vector<float> a = {1e8f, 0.1f}, b = {-1e8f, 0.2f}, c = {1.0f, 0.3f};
+  for (const auto& before : std::vector<std::vector<std::pair<uint32_t, std::vector<float>>>>{
+           {{3, a}}, {{3, a}, {5, b}}, {{1, a}, {0, {}}}}) {
+    const WeightedSum sum = SumOf(before);
+    std::vector<float> with;
+    sum.With(7, Gradient(c)).ForEachBlock([&](size_t, absl::Span<const float> block) {
+      for (float value : block) with.push_back(value * sum.ScaleWith(7));
+    });
+    auto all = before;
+    all.push_back({7, c});
+    EXPECT_EQ(with, Mean(SumOf(all)));
+    EXPECT_EQ(Mean(sum), Mean(SumOf(before)));
+  }
+}
+
 TEST(WeightedSumTest, WhatWasKeptAddsLikeWhatCame) {
   const std::vector<float> a = {1e8f, 0.1f}, b = {-1e8f, 0.2f}, c = {1.0f, 0.3f};
   WeightedSum kept;

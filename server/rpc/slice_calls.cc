@@ -15,12 +15,16 @@ namespace {
 // Twice the slices, to allow for fields that this server does not know.
 constexpr size_t kMaxPullElements = 2 * kMaxSlicesPerMessage;
 
+// `memory` has the payloads, or some of them.
 template <typename Message>
-std::vector<GradientView> ViewGradients(const Message& message) {
+std::vector<GradientView> ViewGradients(const Message& message, const BufferPool::Buffer& memory) {
   std::vector<GradientView> views;
   views.reserve(message.items.size());
   for (const auto& [gradient, payload] : message.items) {
-    views.push_back({{gradient.tensor_id(), gradient.slice_index()}, gradient.version(), gradient.encoding(), payload});
+    const v1::Encoding encoding = gradient.encoding();
+    const bool plain = encoding == v1::ENCODING_FP32 || encoding == v1::ENCODING_UNSPECIFIED;
+    const bool finite = plain && payload.size() == 1 && memory.HasFiniteFloats(payload[0]);
+    views.push_back({{gradient.tensor_id(), gradient.slice_index()}, gradient.version(), encoding, payload, finite});
   }
   return views;
 }
@@ -43,7 +47,7 @@ absl::StatusOr<DataPlane::Call::Taken<Envelope>> DataPlane::Call::TakePush(Check
                                                                    kMaxSlicesPerMessage);
   if (!message.ok()) return OnShard(message.status());
   if (absl::Status status = check(message->envelope); !status.ok()) return OnShard(status);
-  const std::vector<GradientView> gradients = ViewGradients(*message);
+  const std::vector<GradientView> gradients = ViewGradients(*message, memory_request_);
   const v1::PushHeader& header = message->envelope.header();
   Identify(header.worker(), header.step() + 1);
   if (absl::Status status = CheckJob(header.job()); !status.ok()) return OnShard(status);

@@ -43,6 +43,7 @@ class DataPlane::StreamPort : public MessageReceiver, public std::enable_shared_
 
  private:
   absl::StatusOr<char*> Room(const StreamFrame& frame) override;
+  void Arrived(size_t bytes) override { request_.CheckFloats(bytes); }
   absl::Status Received(const StreamFrame& frame) override;
   absl::StatusOr<absl::Time> Tick(absl::Time now) override;
 

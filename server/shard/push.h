@@ -29,6 +29,8 @@ struct GradientView {
   uint64_t version = 0;
   v1::Encoding encoding = v1::ENCODING_FP32;
   absl::Span<const absl::string_view> payload;
+  // The elements are known to be finite, so that nobody need look again.
+  bool finite = false;
 };
 
 // A slice's received first values, as a view of the caller's memory.

@@ -9,36 +9,29 @@
 #include "absl/base/attributes.h"
 #include "absl/strings/str_cat.h"
 #include "common/codecs/payload_reader.h"
+#include "common/simd/finite_floats.h"
 #include "common/simd/instruction_set.h"
+#include "common/simd/large_copy.h"
 
 namespace ballast {
 namespace {
 
 bool IsAligned(const char* data) { return reinterpret_cast<uintptr_t>(data) % alignof(float) == 0; }
 
-// Finds the largest magnitude as bits; infinity and NaN have the largest of all. Elements need not be aligned.
-struct LargestLoop {
-  const char* elements;
+// sum[i] = sum_weight * addends[i] + weight * block[i].
+struct AddLoop {
+  const float* addends;
+  float sum_weight;
+  const float* block;
+  float weight;
+  float* sum;
   size_t count;
-  int32_t* largest;
 
   ABSL_ATTRIBUTE_ALWAYS_INLINE void operator()() const {
-    int32_t most = 0;
-    for (size_t i = 0; i < count; ++i) {
-      int32_t bits;
-      std::memcpy(&bits, elements + i * sizeof(bits), sizeof(bits));
-      most = std::max(most, bits & 0x7fffffff);
-    }
-    *largest = most;
+    BALLAST_INDEPENDENT_ITERATIONS
+    for (size_t i = 0; i < count; ++i) sum[i] = sum_weight * addends[i] + weight * block[i];
   }
 };
-
-bool AreFinite(const char* elements, size_t count) {
-  constexpr int32_t kInfinity = 0x7f800000;
-  int32_t largest = 0;
-  RunLoop(LargestLoop{elements, count, &largest});
-  return largest < kInfinity;
-}
 
 }  // namespace
 
@@ -65,7 +58,36 @@ absl::StatusOr<Gradient> Gradient::Open(const Codec& codec, absl::Span<const abs
   return absl::InvalidArgumentError(absl::StrCat("has ", bytes / sizeof(float), " elements, want ", elements));
 }
 
+Gradient Gradient::Sum(absl::Span<const float> sum, float sum_weight, const Gradient& last, float weight) {
+  Gradient gradient = last;
+  gradient.sum_ = sum;
+  gradient.sum_weight_ = sum_weight;
+  gradient.weight_ = weight;
+  return gradient;
+}
+
 void Gradient::ForEachBlock(absl::FunctionRef<void(size_t, absl::Span<const float>)> visit) const {
+  if (sum_.empty()) return ForEachBlockOfLast(visit);
+  alignas(64) float summed[kBlockElements];
+  ForEachBlockOfLast([&](size_t first, absl::Span<const float> block) {
+    RunLoop(AddLoop{sum_.data() + first, sum_weight_, block.data(), weight_, summed, block.size()});
+    visit(first, absl::MakeConstSpan(summed, block.size()));
+  });
+}
+
+void Gradient::CopyTo(float* to) const {
+  if (codec_ != nullptr || !sum_.empty()) {
+    return ForEachBlock(
+        [&](size_t first, absl::Span<const float> block) { std::copy(block.begin(), block.end(), to + first); });
+  }
+  char* bytes = reinterpret_cast<char*>(to);
+  for (absl::string_view piece : pieces_) {
+    CopyLarge(piece, bytes);
+    bytes += piece.size();
+  }
+}
+
+void Gradient::ForEachBlockOfLast(absl::FunctionRef<void(size_t, absl::Span<const float>)> visit) const {
   if (codec_ == nullptr) return ForEachPlainBlock(visit);
   // Open has checked the payload, so only a bug can make this fail, and half an update must not remain.
   if (!codec_->DecodeBlocks(pieces_, elements_, visit).ok()) std::abort();
@@ -89,7 +111,7 @@ void Gradient::ForEachPlainBlock(absl::FunctionRef<void(size_t, absl::Span<const
 
 bool Gradient::AllFinite() const {
   bool finite = true;
-  if (codec_ != nullptr) {
+  if (codec_ != nullptr || !sum_.empty()) {
     ForEachBlock([&](size_t, absl::Span<const float> block) {
       finite = finite && AreFinite(reinterpret_cast<const char*>(block.data()), block.size());
     });

@@ -27,6 +27,10 @@ class Gradient {
   static absl::StatusOr<Gradient> Open(const Codec& codec, absl::Span<const absl::string_view> payload,
                                        size_t elements);
 
+  // The gradient whose element i is sum_weight * sum[i] + weight * last[i], which has as many elements as `sum`. It is
+  // added block by block while it is used. Views `sum` as well, and the memory of `last`.
+  static Gradient Sum(absl::Span<const float> sum, float sum_weight, const Gradient& last, float weight);
+
   size_t size() const { return elements_; }
   bool empty() const { return elements_ == 0; }
 
@@ -34,16 +38,24 @@ class Gradient {
   // element. Copies only elements that are not aligned or not contiguous, block by block.
   void ForEachBlock(absl::FunctionRef<void(size_t first, absl::Span<const float> block)> visit) const;
 
+  // Copies all elements.
+  void CopyTo(float* to) const;
+
   // True if no element is NaN or infinite.
   bool AllFinite() const;
 
  private:
+  // The blocks of what was received, without the sum that it is added to.
+  void ForEachBlockOfLast(absl::FunctionRef<void(size_t first, absl::Span<const float> block)> visit) const;
   void ForEachPlainBlock(absl::FunctionRef<void(size_t first, absl::Span<const float> block)> visit) const;
 
   std::vector<absl::string_view> pieces_;
   size_t elements_ = 0;
   // Null for fp32, which needs no decoding.
   const Codec* codec_ = nullptr;
+  // What it is added to; empty: nothing.
+  absl::Span<const float> sum_;
+  float sum_weight_ = 0, weight_ = 0;
 };
 
 }  // namespace ballast

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "common/codecs/codec.h"
+#include "common/simd/instruction_set.h"
 #include "gtest/gtest.h"
 
 namespace ballast {
@@ -70,6 +72,37 @@ TEST(GradientTest, DecodesWhileItIsUsed) {
   EXPECT_EQ(got[2047], 2048.0f);
   EXPECT_NEAR(got[4000], 4001.0f, 1.0f);
   EXPECT_TRUE(gradient.AllFinite());
+}
+
+TEST(GradientTest, AddsWhileItIsUsed) {
+  const std::vector<float> sum = Counting(9001), last(9001, 0.5f);
+  const absl::string_view bytes(reinterpret_cast<const char*>(last.data()), last.size() * sizeof(float));
+  const Codec& codec = **FindCodec(v1::ENCODING_FP32);
+  const Gradient cut = *Gradient::Open(codec, {bytes.substr(0, 777), bytes.substr(777)}, 9001);
+  for (const InstructionSet set : AvailableInstructionSets()) {
+    const ScopedInstructionSet scope(set);
+    const std::vector<float> got = Gather(Gradient::Sum(sum, 3, cut, 4));
+    ASSERT_EQ(got.size(), 9001u);
+    for (size_t i = 0; i < got.size(); ++i) ASSERT_EQ(got[i], 3 * sum[i] + 2) << i << " with " << NameOf(set);
+  }
+  EXPECT_TRUE(Gradient::Sum(sum, 3, cut, 4).AllFinite());
+  EXPECT_FALSE(Gradient::Sum(sum, 3, cut, std::numeric_limits<float>::infinity()).AllFinite());
+}
+
+TEST(GradientTest, CopiesAllItsElements) {
+  const std::vector<float> values = Counting(9001);
+  const absl::string_view bytes(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+  const Codec& fp32 = **FindCodec(v1::ENCODING_FP32);
+  const Codec& fp16 = **FindCodec(v1::ENCODING_FP16);
+  std::string payload(fp16.EncodedBytes(9001), ' ');
+  fp16.Encode(values, 0, payload.data());
+  const Gradient cut = *Gradient::Open(fp32, {bytes.substr(0, 777), bytes.substr(777)}, 9001);
+  const absl::string_view encoded = payload;
+  for (const Gradient& gradient : {cut, *Gradient::Open(fp16, {encoded}, 9001), Gradient::Sum(values, 2, cut, 1)}) {
+    std::vector<float> copy(9001);
+    gradient.CopyTo(copy.data());
+    EXPECT_EQ(copy, Gather(gradient));
+  }
 }
 
 TEST(GradientTest, RefusesAPayloadThatIsNotOfItsElements) {

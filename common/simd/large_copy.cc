@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/simd/large_copy.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+#include "common/simd/finite_floats.h"
+
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
+namespace ballast {
+namespace {
+
+constexpr size_t kLine = 64;
+// Small enough to be checked from the first-level cache.
+constexpr size_t kCheckedBytes = 16 << 10;
+
+size_t BytesUpTo(const char* address, size_t alignment) { return -reinterpret_cast<uintptr_t>(address) % alignment; }
+
+// Of the floats at aligned addresses.
+bool AreFiniteIn(const char* bytes, size_t count) {
+  const size_t ahead = BytesUpTo(bytes, sizeof(float));
+  return count < ahead || AreFinite(bytes + ahead, (count - ahead) / sizeof(float));
+}
+
+void Copy(const char* from, size_t bytes, char* to) {
+  // Of nothing, there may be no address.
+  if (bytes > 0) std::memcpy(to, from, bytes);
+}
+
+bool CopyAndCheck(const char* from, size_t bytes, char* to) {
+  Copy(from, bytes, to);
+  return AreFiniteIn(to, bytes);
+}
+
+#if defined(__SSE2__)
+// Copies whole lines to the beginning of a line. With kChecks, returns whether all their floats are finite.
+template <bool kChecks>
+bool Stream(const char* from, size_t lines, char* to) {
+  constexpr size_t kAhead = 1024;
+  constexpr int kRegisters = kLine / sizeof(__m128i);
+  const __m128i exponent = _mm_set1_epi32(0x7f800000);
+  __m128i not_finite = _mm_setzero_si128();
+  for (; lines > 0; --lines, from += kLine, to += kLine) {
+    _mm_prefetch(from + kAhead, _MM_HINT_T0);
+    __m128i line[kRegisters];
+    for (int i = 0; i < kRegisters; ++i) line[i] = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from) + i);
+    for (int i = 0; i < kRegisters; ++i) _mm_stream_si128(reinterpret_cast<__m128i*>(to) + i, line[i]);
+    if constexpr (kChecks) {
+      for (int i = 0; i < kRegisters; ++i) {
+        not_finite = _mm_or_si128(not_finite, _mm_cmpeq_epi32(_mm_and_si128(line[i], exponent), exponent));
+      }
+    }
+  }
+  // Such stores are ordered with no other, not even with the one that says that the copy is there.
+  _mm_sfence();
+  return _mm_movemask_epi8(not_finite) == 0;
+}
+#endif
+
+}  // namespace
+
+void CopyLarge(absl::string_view from, char* to) {
+#if defined(__SSE2__)
+  if (from.size() >= kStreamedBytes) {
+    const size_t ahead = BytesUpTo(to, kLine);
+    Copy(from.data(), ahead, to);
+    const size_t streamed = (from.size() - ahead) / kLine * kLine, done = ahead + streamed;
+    Stream<false>(from.data() + ahead, streamed / kLine, to + ahead);
+    Copy(from.data() + done, from.size() - done, to + done);
+    return;
+  }
+#endif
+  Copy(from.data(), from.size(), to);
+}
+
+bool CopyLargeAndCheck(absl::string_view from, char* to) {
+  const size_t ahead = std::min(BytesUpTo(to, kLine), from.size());
+  bool finite = CopyAndCheck(from.data(), ahead, to);
+  size_t done = ahead;
+#if defined(__SSE2__)
+  if (from.size() >= kStreamedBytes) {
+    const size_t streamed = (from.size() - ahead) / kLine * kLine;
+    finite &= Stream<true>(from.data() + ahead, streamed / kLine, to + ahead);
+    done += streamed;
+  }
+#endif
+  while (done < from.size()) {
+    const size_t bytes = std::min(kCheckedBytes, from.size() - done);
+    finite &= CopyAndCheck(from.data() + done, bytes, to + done);
+    done += bytes;
+  }
+  return finite;
+}
+
+}  // namespace ballast
