@@ -358,9 +358,11 @@ Future<SetResult> Client::SetValues(absl::Span<const FirstValues> tensors) {
 void Client::Begin(const Request& request, Finish finish) {
   absl::StatusOr<std::vector<Slices>> by_shard = Route(request);
   if (!by_shard.ok()) return finish(by_shard.status());
+  const std::vector<ShardChannel*> shards = channels();
   std::vector<std::vector<ShardMessage>> messages(by_shard->size());
   for (size_t shard = 0; shard < by_shard->size(); ++shard) {
-    for (Slices& slices : PackSlices((*by_shard)[shard])) {
+    const Slices& all = (*by_shard)[shard];
+    for (Slices& slices : PackSlices(all, MessageBytes(all, shards[shard]->shares_memory()))) {
       ShardMessage& message = messages[shard].emplace_back();
       message.kind = request.kind;
       message.step = request.step;

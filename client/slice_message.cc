@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/slice_message.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <utility>
@@ -133,6 +134,15 @@ absl::StatusOr<std::vector<uint64_t>> DecodeValues(absl::Span<const ItemWithPayl
     }
   }
   return versions;
+}
+
+uint64_t MessageBytes(absl::Span<const SliceTransfer> slices, bool in_shared_memory) {
+  constexpr uint64_t kMessages = 8;
+  // The second one is for two of the smallest slices of a tensor that was cut without need.
+  const uint64_t least_bytes = uint64_t{in_shared_memory ? 256u : 576u} << 10;
+  uint64_t bytes = 0;
+  for (const SliceTransfer& slice : slices) bytes += sizeof(float) * slice.elements;
+  return std::clamp(bytes / kMessages, least_bytes, kMaxMessageBytes);
 }
 
 std::vector<std::vector<SliceTransfer>> PackSlices(absl::Span<const SliceTransfer> slices, uint64_t max_bytes) {

@@ -43,6 +43,11 @@ struct SliceTransfer {
   ElementCopier* values_copier = nullptr;
 };
 
+// Returns the size of the messages for these slices of one operation and shard that takes the least time: a few
+// messages, so that one is on its way while another is applied, but not so small that their own work counts, which is
+// less in shared memory (decision 0066).
+uint64_t MessageBytes(absl::Span<const SliceTransfer> slices, bool in_shared_memory);
+
 // Packs slices into messages, in their order. An encoded message stays under `max_bytes` in either direction, unless it
 // consists of a single slice that is larger.
 std::vector<std::vector<SliceTransfer>> PackSlices(absl::Span<const SliceTransfer> slices,

@@ -205,6 +205,17 @@ TEST(MessagePackerTest, LargestSliceFitsOneMessage) {
   EXPECT_EQ(messages[1].size(), 1);
 }
 
+TEST(MessagePackerTest, AnOperationIsAFewMessages) {
+  const std::vector<SliceTransfer> cut(4, Slice(0, kMinCutElements));
+  for (const bool in_shared_memory : {false, true}) {
+    EXPECT_EQ(PackSlices(cut, MessageBytes(cut, in_shared_memory)).size(), in_shared_memory ? 4 : 2);
+    EXPECT_EQ(MessageBytes({}, in_shared_memory), MessageBytes({Slice(0, 1000)}, in_shared_memory));
+    EXPECT_EQ(MessageBytes(std::vector<SliceTransfer>(8, Slice(0, 1 << 19)), in_shared_memory), 2 << 20);
+    const std::vector<SliceTransfer> large(100, Slice(0, kMaxSliceElements));
+    EXPECT_EQ(MessageBytes(large, in_shared_memory), kMaxMessageBytes);
+  }
+}
+
 TEST(MessagePackerTest, KeepsTheOrder) {
   const auto messages = PackSlices({Slice(5, 10), Slice(3, 10), Slice(9, 10)}, /*max_bytes=*/450);
   ASSERT_EQ(messages.size(), 2);

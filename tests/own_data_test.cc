@@ -75,6 +75,8 @@ TEST(OwnDataTest, WorkersTrainInSyncWithoutLeasesAndTheJobEndsWhenTheyHaveLeft) 
 
 // Several slices, on both servers.
 constexpr int64_t kElements = int64_t{3} << 20;
+// Of that tensor and of a small one.
+constexpr uint32_t kSlices = 8 + 1;
 
 class SetValuesTest : public testing::Test {
  protected:
@@ -148,7 +150,7 @@ TEST_F(SetValuesTest, OthersBeginWithWhatOneSetsAndItOutlivesTheServers) {
   const std::vector<std::vector<float>> values = Tensors(0.5);
   const absl::StatusOr<SetResult> set = (*first)->SetValues(Views(values)).Get();
   ASSERT_TRUE(set.ok()) << set.status();
-  EXPECT_EQ(set->set, 5) << "slices";
+  EXPECT_EQ(set->set, kSlices);
   ASSERT_TRUE(pull.Get().ok()) << pull.Get().status();
   EXPECT_EQ(pulled, values);
   const std::vector<float> ones(5, 1);
@@ -166,7 +168,7 @@ TEST_F(SetValuesTest, OthersBeginWithWhatOneSetsAndItOutlivesTheServers) {
   // A restarted worker sets them again, and nothing changes.
   const absl::StatusOr<SetResult> again = (*first)->SetValues(Views(values)).Get();
   ASSERT_TRUE(again.ok()) << again.status();
-  EXPECT_EQ(again->unchanged, 5);
+  EXPECT_EQ(again->unchanged, kSlices);
   const absl::Status other = (*first)->SetValues(Views(Tensors(7))).Get().status();
   EXPECT_EQ(other.code(), absl::StatusCode::kFailedPrecondition);
 }

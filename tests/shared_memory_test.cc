@@ -582,8 +582,11 @@ TEST(SharedMemoryTest, ACallWhoseClientEndsHoldsNothing) {
   client.reset();
   EXPECT_FALSE(waits.Get().ok());
   const absl::Time give_up = absl::Now() + absl::Seconds(60);
-  while (StatusOf(*watcher).waiting() > 0 && absl::Now() < give_up) absl::SleepFor(absl::Milliseconds(1));
-  const v1::GetStatusResponse status = StatusOf(*watcher);
+  v1::GetStatusResponse status = StatusOf(*watcher);
+  while ((status.waiting() > 0 || status.bytes_in_flight() >= before) && absl::Now() < give_up) {
+    absl::SleepFor(absl::Milliseconds(1));
+    status = StatusOf(*watcher);
+  }
   EXPECT_EQ(status.waiting(), 0u);
   EXPECT_LT(status.bytes_in_flight(), before);
 }

@@ -63,7 +63,9 @@ struct LimitLoop {
 class Model {
  public:
   Model(uint64_t elements, int slots) {
-    for (const v1::SliceRange& range : CutIntoSlices(elements)) {
+    v1::TensorSpec spec;
+    spec.add_shape(elements);
+    for (const v1::SliceRange& range : CutIntoSlices(spec)) {
       Slice& slice = slices_.emplace_back(Slice{{}, ValueBuffer(range.elements()), {}});
       for (int slot = 0; slot < slots; ++slot) {
         slice.slots.emplace_back(range.elements());

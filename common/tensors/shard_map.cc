@@ -21,8 +21,7 @@ constexpr uint64_t kSliceBytes = 32;
 constexpr uint64_t kTensorBytes = 16;
 
 uint64_t BoundBytes(const v1::TensorSpec& spec) {
-  const uint64_t slices = (CountElements(spec) + kMaxSliceElements - 1) / kMaxSliceElements;
-  return spec.ByteSizeLong() + kTensorBytes + slices * kSliceBytes;
+  return spec.ByteSizeLong() + kTensorBytes + CountSlices(spec) * kSliceBytes;
 }
 uint64_t BoundBytes(const PlacedTable& table) {
   return table.spec.ByteSizeLong() + kTensorBytes + table.spans.size() * kSliceBytes;
@@ -55,9 +54,14 @@ absl::Status CheckBytes(absl::string_view kind, const std::string& name, uint64_
                                                  ": the job has too many tensors or elements"));
 }
 
-PlacedTensor CutTensor(const v1::TensorSpec& spec) {
+// `earlier`: the same tensor in a map that has been cut before; null: there is none.
+PlacedTensor CutTensor(const v1::TensorSpec& spec, const PlacedTensor* earlier) {
   PlacedTensor tensor{spec, {}};
-  for (const v1::SliceRange& range : CutIntoSlices(CountElements(spec))) {
+  if (earlier != nullptr && CountElements(earlier->spec) == CountElements(spec)) {
+    tensor.slices = earlier->slices;
+    return tensor;
+  }
+  for (const v1::SliceRange& range : CutIntoSlices(spec)) {
     tensor.slices.push_back({range.index(), range.offset(), range.elements(), 0});
   }
   return tensor;
@@ -133,7 +137,8 @@ v1::ShardMap ShardMap::ToProto() const {
   return proto;
 }
 
-absl::Status ShardMap::Place(absl::Span<const v1::TensorSpec> specs, absl::Span<const v1::TableSpec> tables) {
+absl::Status ShardMap::Place(absl::Span<const v1::TensorSpec> specs, absl::Span<const v1::TableSpec> tables,
+                             const ShardMap* earlier) {
   if (shards_.empty())
     return WithReason(v1::ERROR_REASON_SERVERS_MISSING,
                       absl::FailedPreconditionError("shard map: no shard to place tensors on"));
@@ -154,7 +159,7 @@ absl::Status ShardMap::Place(absl::Span<const v1::TensorSpec> specs, absl::Span<
     if (!is_new.ok()) return is_new.status();
     if (!*is_new) continue;
     if (absl::Status status = CheckBytes("tensor", spec.name(), bytes += BoundBytes(spec)); !status.ok()) return status;
-    added.push_back(CutTensor(spec));
+    added.push_back(CutTensor(spec, earlier != nullptr ? earlier->Find(spec.id()) : nullptr));
   }
   std::vector<PlacedTable> added_tables;
   for (const v1::TableSpec& spec : tables) {

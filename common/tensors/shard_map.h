@@ -48,8 +48,10 @@ class ShardMap {
   // Adds tensors, each slice to the shard that holds the fewest elements so far, larger slices first; the same input
   // gives the same map. Adds tables, each with equal parts for all shards. FAILED_PRECONDITION if a tensor or table
   // already exists and differs, or has the id or name of one of the other kind; INVALID_ARGUMENT for a map that no
-  // message could carry (about 130,000 slices). After an error the map is unchanged.
-  absl::Status Place(absl::Span<const v1::TensorSpec> specs, absl::Span<const v1::TableSpec> tables = {});
+  // message could carry (about 130,000 slices). After an error the map is unchanged. Tensors that `earlier` has are cut
+  // as they are there, so that a job can resume from what another version has saved; null: there is none.
+  absl::Status Place(absl::Span<const v1::TensorSpec> specs, absl::Span<const v1::TableSpec> tables = {},
+                     const ShardMap* earlier = nullptr);
 
   // Changes the shard's addresses.
   void Move(uint32_t shard, std::string address, std::string control_address);

@@ -28,9 +28,33 @@ TEST(ShardMapTest, BalancesElementsOverTheShards) {
 
 TEST(ShardMapTest, CutsALargeTensorAndSpreadsIt) {
   ShardMap map({"a:1", "b:2"});
-  ASSERT_TRUE(map.Place({Spec(0, "large", 2 * kMaxSliceElements)}).ok());
+  ASSERT_TRUE(map.Place({Spec(0, "large", 2 * kMinCutElements)}).ok());
   ASSERT_EQ(map.Find(0)->slices.size(), 2);
   EXPECT_NE(map.Find(0)->slices[0].shard, map.Find(0)->slices[1].shard);
+}
+
+TEST(ShardMapTest, CutsATensorLikeAnEarlierMap) {
+  constexpr int64_t kElements = 4 * kMinCutElements;
+  ShardMap earlier({"a:1", "b:2"});
+  ASSERT_TRUE(earlier.Place({Spec(0, "w", kElements), Spec(1, "v", kElements)}).ok());
+  v1::ShardMap proto = earlier.ToProto();
+  // As a version cut it that makes fewer slices.
+  proto.mutable_tensors(0)->clear_slices();
+  for (const uint64_t half : {0, 1}) {
+    v1::ShardMap::Slice* const slice = proto.mutable_tensors(0)->add_slices();
+    slice->mutable_range()->set_index(half);
+    slice->mutable_range()->set_offset(half * kElements / 2);
+    slice->mutable_range()->set_elements(kElements / 2);
+    slice->set_shard(1);
+  }
+  const absl::StatusOr<ShardMap> saved = ShardMap::FromProto(proto);
+  ASSERT_TRUE(saved.ok()) << saved.status();
+  ShardMap map({"a:1", "b:2"});
+  ASSERT_TRUE(map.Place({Spec(0, "w", kElements), Spec(1, "v", 10), Spec(2, "u", 10)}, {}, &*saved).ok());
+  ASSERT_EQ(map.Find(0)->slices.size(), 2);
+  EXPECT_EQ(map.Find(0)->slices[1].offset, kElements / 2);
+  EXPECT_NE(map.Find(0)->slices[0].shard, map.Find(0)->slices[1].shard) << "placed anew";
+  EXPECT_EQ(map.Find(1)->slices.size(), 1) << "another size";
 }
 
 TEST(ShardMapTest, PlacingTheSameAgainChangesNothing) {

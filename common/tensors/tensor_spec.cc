@@ -53,8 +53,17 @@ uint64_t CountElements(const v1::TensorSpec& spec) {
   return elements;
 }
 
-std::vector<v1::SliceRange> CutIntoSlices(uint64_t elements) {
-  const uint64_t count = (elements + kMaxSliceElements - 1) / kMaxSliceElements;
+uint64_t CountSlices(const v1::TensorSpec& spec) {
+  constexpr uint64_t kMostWithoutNeed = 8;
+  const uint64_t elements = CountElements(spec);
+  const uint64_t needed = (elements + kMaxSliceElements - 1) / kMaxSliceElements;
+  const v1::Optimizer& optimizer = spec.optimizer();
+  if (optimizer.has_lamb() || optimizer.clip_norm() > 0) return needed;
+  return std::max(needed, std::min(elements / kMinCutElements, kMostWithoutNeed));
+}
+
+std::vector<v1::SliceRange> CutIntoSlices(const v1::TensorSpec& spec) {
+  const uint64_t elements = CountElements(spec), count = CountSlices(spec);
   std::vector<v1::SliceRange> slices(count);
   uint64_t offset = 0;
   for (uint64_t i = 0; i < count; ++i) {

@@ -48,14 +48,39 @@ TEST(TensorSpecTest, RefusesImpossibleOptimizers) {
             "tensor \"fc1/weight\": optimizer.sgd.learning_rate: got inf, want a finite number above 0");
 }
 
+std::vector<v1::SliceRange> Cut(uint64_t elements, void (*set)(v1::Optimizer*) = nullptr) {
+  v1::TensorSpec spec = Spec({static_cast<int64_t>(elements)});
+  if (set != nullptr) set(spec.mutable_optimizer());
+  const std::vector<v1::SliceRange> slices = CutIntoSlices(spec);
+  EXPECT_EQ(slices.size(), CountSlices(spec));
+  uint64_t next = 0;
+  for (const v1::SliceRange& slice : slices) {
+    EXPECT_EQ(slice.offset(), next);
+    EXPECT_LE(slice.elements(), kMaxSliceElements);
+    EXPECT_LE(slices.front().elements() - slice.elements(), 1u);
+    next += slice.elements();
+  }
+  EXPECT_EQ(next, elements);
+  return slices;
+}
+
 TEST(TensorSpecTest, CutsIntoNearlyEqualSlicesThatCoverTheTensor) {
-  EXPECT_EQ(CutIntoSlices(1).size(), 1);
-  EXPECT_EQ(CutIntoSlices(kMaxSliceElements).size(), 1);
-  const std::vector<v1::SliceRange> slices = CutIntoSlices(kMaxSliceElements + 2);
-  ASSERT_EQ(slices.size(), 2);
-  EXPECT_EQ(slices[0].elements(), kMaxSliceElements / 2 + 1);
-  EXPECT_EQ(slices[1].offset(), kMaxSliceElements / 2 + 1);
-  EXPECT_EQ(slices[1].elements(), kMaxSliceElements / 2 + 1);
+  EXPECT_EQ(Cut(1).size(), 1);
+  EXPECT_EQ(Cut(2 * kMinCutElements - 1).size(), 1);
+  EXPECT_EQ(Cut(2 * kMinCutElements).size(), 2);
+  EXPECT_EQ(Cut(784 * 512).size(), 6);
+  EXPECT_EQ(Cut(kMaxSliceElements).size(), 8);
+  EXPECT_EQ(Cut(8 * kMaxSliceElements).size(), 8);
+  EXPECT_EQ(Cut(8 * kMaxSliceElements + 2).size(), 9);
+}
+
+TEST(TensorSpecTest, CutsNoMoreThanItMustWhereNormsAreTakenOverASlice) {
+  const auto clip = [](v1::Optimizer* optimizer) { optimizer->set_clip_norm(1); };
+  const auto lamb = [](v1::Optimizer* optimizer) { optimizer->mutable_lamb()->set_learning_rate(1); };
+  for (const auto set : {+clip, +lamb}) {
+    EXPECT_EQ(Cut(kMaxSliceElements, set).size(), 1);
+    EXPECT_EQ(Cut(kMaxSliceElements + 2, set).size(), 2);
+  }
 }
 
 TEST(TensorSpecTest, RefusesJobNamesWithOtherCharacters) {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/tensors/tensor_spec_fixture.h"
 #include "gmock/gmock.h"
 #include "server/coordinator/testing/job_fixture.h"
 
@@ -100,6 +101,36 @@ TEST_F(JobCheckpointTest, WaitsForDataThatIsHeldAndHandsOutNoMore) {
   const auto grant = control_->workers().Acquire(worker0_, {}, now_);
   EXPECT_EQ((*grant)->lease->epoch, 1) << "the first epoch is done";
   EXPECT_EQ((*grant)->lease->id, 3) << "no id is given twice";
+}
+
+// Another version may have cut it otherwise.
+TEST_F(JobCheckpointTest, AResumedJobIsCutAsItsCheckpointIs) {
+  constexpr int64_t kElements = 1 << 20;
+  CheckpointManifest last;
+  last.set_id(8);
+  *last.mutable_job() = LongJob();
+  last.set_train_examples(20);
+  last.mutable_leases()->mutable_next()->set_epoch(100);
+  for (int rank = 0; rank < 2; ++rank) last.mutable_leases()->add_by_rank()->set_epoch(100);
+  v1::ShardMap& map = *last.mutable_map();
+  map.add_shards("then:1");
+  v1::ShardMap::Tensor& tensor = *map.add_tensors();
+  *tensor.mutable_spec() = SgdSpec(1, "w", kElements);
+  for (const int half : {0, 1}) {
+    v1::SliceRange& range = *tensor.add_slices()->mutable_range();
+    range.set_index(half);
+    range.set_offset(half * kElements / 2);
+    range.set_elements(kElements / 2);
+  }
+  Start(last, /*declare=*/false);
+  const auto slices = [&](absl::string_view job) {
+    const absl::StatusOr<ShardMap> placed = control_->PlaceTensors(job, {SgdSpec(1, "w", kElements)}, {});
+    EXPECT_TRUE(placed.ok()) << placed.status();
+    return placed.ok() ? placed->Find(1)->slices.size() : 0;
+  };
+  EXPECT_EQ(slices(LongJob().name()), 2);
+  Start(std::nullopt, /*declare=*/false);
+  EXPECT_EQ(slices(LongJob().name()), 8);
 }
 
 // It may have been named before the coordinator was restarted.

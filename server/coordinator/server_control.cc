@@ -20,6 +20,14 @@ bool IsThere(const Membership::Member& member) {
 
 }  // namespace
 
+ServerControl::ServerControl(const JobOptions& options, Membership* members, JobStatus* status)
+    : options_(options), members_(*members), status_(*status), standbys_(options.servers) {
+  if (!options.resume.has_value()) return;
+  // What a damaged one causes, the shards report when they load it.
+  if (absl::StatusOr<ShardMap> map = ShardMap::FromProto(options.resume->map()); map.ok())
+    resumed_map_ = *std::move(map);
+}
+
 absl::StatusOr<Admission> ServerControl::CheckJoin(const Newcomer& newcomer, std::optional<uint32_t> rank) const {
   if (newcomer.with_standby != options_.with_standby) {
     return WithReason(v1::ERROR_REASON_SERVERS_DIFFER,
@@ -147,9 +155,10 @@ void ServerControl::LoseServer(uint32_t rank, const std::string& what, absl::Tim
 }
 
 absl::Status ServerControl::Place(absl::Span<const v1::TensorSpec> specs, absl::Span<const v1::TableSpec> tables) {
-  if (placed()) return map_.Place(specs, tables);
+  const ShardMap* const earlier = resumed_map_.has_value() ? &*resumed_map_ : nullptr;
+  if (placed()) return map_.Place(specs, tables, earlier);
   ShardMap first = shard_map();
-  if (absl::Status status = first.Place(specs, tables); !status.ok()) return status;
+  if (absl::Status status = first.Place(specs, tables, earlier); !status.ok()) return status;
   map_ = std::move(first);
   return absl::OkStatus();
 }

@@ -29,8 +29,7 @@ class ServerControl {
   };
 
   // All arguments must outlive this.
-  ServerControl(const JobOptions& options, Membership* members, JobStatus* status)
-      : options_(options), members_(*members), status_(*status), standbys_(options.servers) {}
+  ServerControl(const JobOptions& options, Membership* members, JobStatus* status);
 
   // Makes every check that may refuse a server at that rank; changes nothing.
   absl::StatusOr<Admission> CheckJoin(const Newcomer& newcomer, std::optional<uint32_t> rank) const;
@@ -68,6 +67,8 @@ class ServerControl {
   JobStatus& status_;
   StandbyTable standbys_;
   ShardMap map_;
+  // That of the checkpoint to resume from, if any.
+  std::optional<ShardMap> resumed_map_;
 };
 
 }  // namespace ballast

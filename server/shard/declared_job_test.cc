@@ -190,7 +190,8 @@ TEST_F(DeclaredJobTest, ChecksTheGradientsOfAPush) {
 
 TEST_F(DeclaredJobTest, RefusesMoreElementsThanAMessageMayCarry) {
   Declare();
-  const std::vector<GradientView> many(6, {{2, 0}, 0, v1::ENCODING_TOP_K, {&top_one_, 1}});
+  // A slice has 66,667 elements.
+  const std::vector<GradientView> many(16, {{2, 0}, 0, v1::ENCODING_TOP_K, {&top_one_, 1}});
   EXPECT_EQ(job_.CheckPush("job", {0, 1, 1, 0, 1}, many).status().message(),
             "shard 3: a message's slices have more than 1048576 elements; send fewer in one message");
 }

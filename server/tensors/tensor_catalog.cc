@@ -57,7 +57,7 @@ absl::Status TensorCatalog::CutWhole(std::vector<OwnedTensor>& tensors) const {
                                                      bytes, " bytes, at most ", max_bytes_, " are allowed")),
           {{"tensor", tensor.spec.name()}});
     }
-    tensor.slices = CutIntoSlices(elements);
+    tensor.slices = CutIntoSlices(tensor.spec);
   }
   return absl::OkStatus();
 }
