@@ -109,6 +109,8 @@ struct ShardChannel::Exchange : ShardExchange {
   // Index of the connection, modulo the number of connections.
   size_t connection = 0;
   RouteUse route;
+  // True while it counts in its lane's `refused`.
+  bool refused = false;
 };
 
 ShardChannel::ShardChannel(uint32_t rank, std::string address, ShardChannelOptions options)
@@ -165,8 +167,7 @@ void ShardChannel::Send(std::vector<ShardMessage> messages) {
     if (shutdown_) refused = shutdown_reason_;
     for (ShardMessage& message : messages) {
       if (shutdown_) break;
-      Lane& lane = message.may_wait() ? waits_ : pushes_;
-      lane.queue.push_back(std::move(message));
+      LaneOf(message).queue.push_back(std::move(message));
     }
   }
   if (!refused.empty()) return Refuse(std::move(messages), name(), refused);
@@ -187,7 +188,7 @@ void ShardChannel::SendQueued() {
 }
 
 std::shared_ptr<ShardChannel::Exchange> ShardChannel::TakeLocked(Lane* lane) {
-  if (lane->queue.empty() || lane->in_flight >= window_) return nullptr;
+  if (lane->queue.empty() || lane->in_flight >= window_ || lane->refused > 0) return nullptr;
   const bool pushes = lane->queue.front().pushes();
   if (pushes && !sequences_in_flight_.empty() && next_sequence_ - *sequences_in_flight_.begin() >= kSequenceWindow) {
     return nullptr;
@@ -237,8 +238,8 @@ void ShardChannel::BeginAttempt(Exchange* exchange, CallAttempt* attempt, absl::
   // The server's own wait must end before the attempt does.
   const auto wait_ms =
       static_cast<uint32_t>(std::max<int64_t>(absl::ToInt64Milliseconds(time - options_.rpc_timeout), 1));
-  end = [this, end = std::move(end)](const grpc::Status& status) {
-    AdaptWindow(status);
+  end = [this, exchange, end = std::move(end)](const grpc::Status& status) {
+    OnAttemptEnd(exchange, status);
     if (options_.on_not_owner && ReasonOf(FromGrpcStatus(status)) == v1::ERROR_REASON_NOT_OWNER) {
       options_.on_not_owner();
     }
@@ -251,6 +252,10 @@ void ShardChannel::BeginAttempt(Exchange* exchange, CallAttempt* attempt, absl::
   }
   const bool retries = exchange->state() != ExchangeState::kTaken;
   if (retries && options_.on_retry) options_.on_retry(rank_);
+  if (retries) {
+    absl::MutexLock lock(&mutex_);
+    EndRefusalLocked(exchange);
+  }
   exchange->route = UseRoute();
   const Route& route = *exchange->route;
   if (retries) route.Reconnect();
@@ -259,11 +264,18 @@ void ShardChannel::BeginAttempt(Exchange* exchange, CallAttempt* attempt, absl::
                          span.has_value() ? &span->context : nullptr, std::move(end));
 }
 
-void ShardChannel::AdaptWindow(const grpc::Status& status) {
+void ShardChannel::OnAttemptEnd(Exchange* exchange, const grpc::Status& status) {
   absl::MutexLock lock(&mutex_);
   const double most = options_.messages_in_flight;
   if (status.ok() && window_ < most) window_ = std::min(window_ + 1 / window_, most);
-  if (status.error_code() == grpc::RESOURCE_EXHAUSTED) window_ = std::max(window_ / 2, std::min(most, kLeastWindow));
+  if (status.error_code() != grpc::RESOURCE_EXHAUSTED) return;
+  window_ = std::max(window_ / 2, std::min(most, kLeastWindow));
+  exchange->refused = true;
+  ++LaneOf(exchange->message()).refused;
+}
+
+void ShardChannel::EndRefusalLocked(Exchange* exchange) {
+  if (std::exchange(exchange->refused, false)) --LaneOf(exchange->message()).refused;
 }
 
 DirectRoutes ShardChannel::RoutesFor(const Exchange& exchange) const {
@@ -304,7 +316,8 @@ void ShardChannel::Finish(std::shared_ptr<Exchange> exchange, absl::Status statu
   const bool done = exchange->state() == ExchangeState::kDone;
   {
     absl::MutexLock lock(&mutex_);
-    --(message.may_wait() ? waits_ : pushes_).in_flight;
+    --LaneOf(message).in_flight;
+    EndRefusalLocked(exchange.get());
     sequences_in_flight_.erase(exchange->sequence());
     if (!done) ++lent_;
   }

@@ -98,10 +98,12 @@ class ShardChannel {
   uint64_t acknowledged_pushes() const { return acknowledged_pushes_; }
 
  private:
-  // Messages of one kind: the queue, and the number in flight.
+  // Messages of one kind: the queue, the number in flight, and how many of those the shard had no room for and wait for
+  // their next attempt.
   struct Lane {
     std::deque<ShardMessage> queue;
     uint32_t in_flight = 0;
+    uint32_t refused = 0;
   };
   struct Exchange;
   struct Route;
@@ -124,10 +126,16 @@ class ShardChannel {
   template <typename Response, typename Request>
   Future<Response> Ask(CallOptions options, Request request, StubMethod<Request, Response> method);
   void SendQueued();
+  // Returns null if no message of the lane may begin now.
   std::shared_ptr<Exchange> TakeLocked(Lane* lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Lane& LaneOf(const ShardMessage& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return message.may_wait() ? waits_ : pushes_;
+  }
   void Begin(std::shared_ptr<Exchange> exchange);
-  // Follows how an attempt has ended.
-  void AdaptWindow(const grpc::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Follows how an attempt has ended: successes widen the window, refusals for want of room narrow it.
+  void OnAttemptEnd(Exchange* exchange, const grpc::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Forgets that the shard had no room for the message, because it is sent again or has ended.
+  void EndRefusalLocked(Exchange* exchange) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Returns what a first attempt may use besides gRPC.
   DirectRoutes RoutesFor(const Exchange& exchange) const;
   void BeginAttempt(Exchange* exchange, CallAttempt* attempt, absl::Duration time,
@@ -149,7 +157,8 @@ class ShardChannel {
   std::unique_ptr<Route> route_ ABSL_GUARDED_BY(mutex_);
   // Most messages in flight in each lane. While the shard has no room, a client that may have many takes fewer places
   // by itself: halved with each refusal, one more after as many successes (the additive increase and multiplicative
-  // decrease of TCP, RFC 5681). Otherwise the new messages of some would always come before the retries of others.
+  // decrease of TCP, RFC 5681). A lane begins no new message while a refused one waits for its next attempt. Otherwise
+  // the new messages of some would always come before the retries of others, and before their own.
   double window_ ABSL_GUARDED_BY(mutex_);
   bool shutdown_ ABSL_GUARDED_BY(mutex_) = false;
   std::string shutdown_reason_ ABSL_GUARDED_BY(mutex_);

@@ -155,6 +155,13 @@ TEST_F(ShardChannelTest, SendsLessAtOnceToAShardWithoutRoom) {
   ExpectSuccess(replies);
 }
 
+TEST_F(ShardChannelTest, BeginsNoNewMessageWhileARefusedOneWaits) {
+  shard_.FailNext(1, {grpc::RESOURCE_EXHAUSTED, "busy"});
+  ExpectSuccess(Send(8, Kind::kPush));
+  // At most the second was on its way when the first, or it itself, was refused.
+  EXPECT_THAT(absl::MakeConstSpan(shard_.sequences()).first(2), testing::UnorderedElementsAre(1, 2));
+}
+
 TEST_F(ShardChannelTest, PullsThatWaitDoNotHoldUpPushes) {
   shard_.Block();
   const auto pulls = Send(3, Kind::kPull);

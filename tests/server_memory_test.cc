@@ -45,8 +45,7 @@ std::unique_ptr<Client> Connect(const std::string& address, uint32_t worker, uin
   options.workers = kGreedy + 1;
   options.worker = worker;
   options.messages_in_flight = in_flight;
-  // On a slow machine, a modest client waits for minutes until the greedy ones leave it room.
-  options.retry_timeout = absl::Seconds(200);
+  options.retry_timeout = absl::Seconds(60);
   auto client = Join(std::move(options), Specs());
   EXPECT_TRUE(client.ok()) << client.status();
   return client.ok() ? *std::move(client) : nullptr;
