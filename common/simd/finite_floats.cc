@@ -37,4 +37,9 @@ bool AreFinite(const char* floats, size_t count) {
   return largest < kInfinity;
 }
 
+bool AlignedFloatsAreFinite(absl::string_view bytes) {
+  const size_t ahead = -reinterpret_cast<uintptr_t>(bytes.data()) % alignof(float);
+  return bytes.size() < ahead || AreFinite(bytes.data() + ahead, (bytes.size() - ahead) / sizeof(float));
+}
+
 }  // namespace ballast

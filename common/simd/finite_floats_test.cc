@@ -34,5 +34,19 @@ TEST(FiniteFloatsTest, FindsTheOneThatIsNot) {
   EXPECT_TRUE(AreFinite(nullptr, 0));
 }
 
+TEST(FiniteFloatsTest, LooksAtAlignedFloatsThatAreThereAsAWhole) {
+  constexpr float kNotFinite = std::numeric_limits<float>::infinity();
+  const float floats[] = {kNotFinite, 1, 2, kNotFinite};
+  const absl::string_view bytes(reinterpret_cast<const char*>(floats), sizeof(floats));
+  for (size_t begin = 0; begin < bytes.size(); ++begin) {
+    for (size_t end = begin; end <= bytes.size(); ++end) {
+      const bool has_first = begin == 0 && end >= 4, has_last = begin <= 12 && end == 16;
+      EXPECT_EQ(AlignedFloatsAreFinite(bytes.substr(begin, end - begin)), !has_first && !has_last)
+          << begin << " to " << end;
+    }
+  }
+  EXPECT_TRUE(AlignedFloatsAreFinite({}));
+}
+
 }  // namespace
 }  // namespace ballast

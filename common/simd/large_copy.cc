@@ -18,22 +18,16 @@ constexpr size_t kLine = 64;
 // Small enough to be checked from the first-level cache.
 constexpr size_t kCheckedBytes = 16 << 10;
 
-size_t BytesUpTo(const char* address, size_t alignment) { return -reinterpret_cast<uintptr_t>(address) % alignment; }
-
-// Of the floats at aligned addresses.
-bool AreFiniteIn(const char* bytes, size_t count) {
-  const size_t ahead = BytesUpTo(bytes, sizeof(float));
-  return count < ahead || AreFinite(bytes + ahead, (count - ahead) / sizeof(float));
-}
+size_t BytesUpToLine(const char* address) { return -reinterpret_cast<uintptr_t>(address) % kLine; }
 
 void Copy(const char* from, size_t bytes, char* to) {
-  // Of nothing, there may be no address.
+  // An empty range may have no address.
   if (bytes > 0) std::memcpy(to, from, bytes);
 }
 
 bool CopyAndCheck(const char* from, size_t bytes, char* to) {
   Copy(from, bytes, to);
-  return AreFiniteIn(to, bytes);
+  return AlignedFloatsAreFinite({to, bytes});
 }
 
 #if defined(__SSE2__)
@@ -66,7 +60,7 @@ bool Stream(const char* from, size_t lines, char* to) {
 void CopyLarge(absl::string_view from, char* to) {
 #if defined(__SSE2__)
   if (from.size() >= kStreamedBytes) {
-    const size_t ahead = BytesUpTo(to, kLine);
+    const size_t ahead = BytesUpToLine(to);
     Copy(from.data(), ahead, to);
     const size_t streamed = (from.size() - ahead) / kLine * kLine, done = ahead + streamed;
     Stream<false>(from.data() + ahead, streamed / kLine, to + ahead);
@@ -78,7 +72,7 @@ void CopyLarge(absl::string_view from, char* to) {
 }
 
 bool CopyLargeAndCheck(absl::string_view from, char* to) {
-  const size_t ahead = std::min(BytesUpTo(to, kLine), from.size());
+  const size_t ahead = std::min(BytesUpToLine(to), from.size());
   bool finite = CopyAndCheck(from.data(), ahead, to);
   size_t done = ahead;
 #if defined(__SSE2__)

@@ -24,12 +24,11 @@ BufferPool::Buffer::~Buffer() {
 }
 
 void BufferPool::Buffer::CheckFloats(size_t end) {
-  const size_t ahead = -reinterpret_cast<uintptr_t>(data_) % alignof(float);
-  const size_t begin = std::max(checked_, ahead);
-  if (end < begin) return;
-  const size_t count = (end - begin) / sizeof(float);
-  finite_ = finite_ && AreFinite(data_ + begin, count);
-  checked_ = begin + count * sizeof(float);
+  // A float that has arrived in part is seen with the next part.
+  const size_t partial = std::min<size_t>(end, reinterpret_cast<uintptr_t>(data_ + end) % alignof(float));
+  if (end - partial <= checked_) return;
+  finite_ = finite_ && AlignedFloatsAreFinite(bytes().substr(checked_, end - partial - checked_));
+  checked_ = end - partial;
 }
 
 bool BufferPool::Buffer::HasFiniteFloats(absl::string_view part) const {

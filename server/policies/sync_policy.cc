@@ -46,16 +46,16 @@ class SyncPolicy : public SlicePolicy {
       Take(push, gradient);
       return PushDisposition::kBuffered;
     }
+    // The last gradient of a step is added while the optimizer reads it, if its place in the order is the last.
     if (arrivals_ == 1 && examples_ > 0) {
       weights.Apply(gradient);
-      BeginNext(weights);
     } else if (held_.empty() && !sum_.empty() && push.examples > 0) {
       weights.Apply(sum_.With(push.examples, gradient), {.gradient_scale = sum_.ScaleWith(push.examples)});
-      BeginNext(weights);
     } else {
       Take(push, gradient);
-      Close(weights);
+      ApplySum(weights);
     }
+    BeginNext(weights);
     return PushDisposition::kApplied;
   }
 
@@ -176,13 +176,14 @@ class SyncPolicy : public SlicePolicy {
     held_.erase(held_.begin());
   }
 
-  void Close(SliceWeights& weights) {
+  void ApplySum(SliceWeights& weights) {
     while (!held_.empty()) FoldFirstHeld();
-    if (examples_ == 0) {
-      weights.Skip();
-    } else {
-      weights.Apply(sum_.gradient(), {.gradient_scale = sum_.scale()});
-    }
+    if (examples_ == 0) return weights.Skip();
+    weights.Apply(sum_.gradient(), {.gradient_scale = sum_.scale()});
+  }
+
+  void Close(SliceWeights& weights) {
+    ApplySum(weights);
     BeginNext(weights);
   }
 

@@ -9,40 +9,29 @@
 namespace ballast {
 namespace {
 
-// Reuses the memory of `to`, unless it is shared.
+// Reuses the memory of `to`, unless it is shared. The gradient may view `to`.
 void Copy(const Gradient& gradient, ValueBuffer& to) {
-  if (to.size() == 0 || to.size() != gradient.size() || !to.unique()) to = ValueBuffer(gradient.size());
-  gradient.CopyTo(to.mutable_values().data());
+  const bool reuses = to.size() > 0 && to.size() == gradient.size() && to.unique();
+  ValueBuffer copy = reuses ? std::move(to) : ValueBuffer(gradient.size());
+  gradient.CopyTo(copy.mutable_values().data());
+  to = std::move(copy);
 }
 
 }  // namespace
 
 void WeightedSum::Add(uint32_t examples, const Gradient& gradient) {
   if (examples == 0) return;
-  const float weight = examples;
-  // The first gradient is weighted only when a second arrives: alone it needs no weight, so a plain copy is enough.
-  const float first_weight = examples_;
+  if (empty()) {
+    Copy(gradient, sum_);
+  } else {
+    Copy(With(examples, gradient), sum_);
+  }
   ++addends_;
   examples_ += examples;
-  if (addends_ == 1) return Copy(gradient, sum_);
-  if (!sum_.unique()) {
-    ValueBuffer copy;
-    Copy(Gradient(sum_.values()), copy);
-    sum_ = std::move(copy);
-  }
-  float* const values = sum_.mutable_values().data();
-  gradient.ForEachBlock([&](size_t first, absl::Span<const float> block) {
-    float* sum = values + first;
-    if (addends_ == 2) {
-      for (size_t i = 0; i < block.size(); ++i) sum[i] = first_weight * sum[i] + weight * block[i];
-    } else {
-      for (size_t i = 0; i < block.size(); ++i) sum[i] += weight * block[i];
-    }
-  });
 }
 
 Gradient WeightedSum::With(uint32_t examples, const Gradient& gradient) const {
-  // As in Add.
+  // The first gradient is weighted only when a second arrives: alone it needs no weight, so a plain copy is enough.
   return Gradient::Sum(sum_.values(), addends_ == 1 ? static_cast<float>(examples_) : 1.0f, gradient,
                        static_cast<float>(examples));
 }

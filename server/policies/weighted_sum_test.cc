@@ -34,6 +34,14 @@ TEST(WeightedSumTest, AGradientAloneKeepsItsBits) {
   EXPECT_EQ(Mean(SumOf({{7, {0.1f, 0.3f}}, {0, {}}})), (std::vector<float>{0.1f, 0.3f}));
 }
 
+TEST(WeightedSumTest, AddsInTheOrderOfArrival) {
+  // Floats near 1e8 are multiples of 8.
+  EXPECT_EQ(Mean(SumOf({{1, {1e8f}}, {1, {-1e8f}}, {2, {1}}})), std::vector<float>{0.5f});
+  EXPECT_EQ(Mean(SumOf({{1, {1e8f}}, {2, {1}}, {1, {-1e8f}}})), std::vector<float>{0});
+  EXPECT_EQ(Mean(SumOf({{2, {3, 1}}, {1, {6, 4}}, {1, {4, 2}}, {4, {1.5f, 2.5f}}})),
+            (std::vector<float>{2.75f, 2.25f}));
+}
+
 TEST(WeightedSumTest, TheLastAddendNeedNotBeAdded) {
   const std::vector<float> a = {1e8f, 0.1f}, b = {-1e8f, 0.2f}, c = {1.0f, 0.3f};
   for (const auto& before : std::vector<std::vector<std::pair<uint32_t, std::vector<float>>>>{

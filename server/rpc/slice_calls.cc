@@ -21,10 +21,11 @@ std::vector<GradientView> ViewGradients(const Message& message, const BufferPool
   std::vector<GradientView> views;
   views.reserve(message.items.size());
   for (const auto& [gradient, payload] : message.items) {
-    const v1::Encoding encoding = gradient.encoding();
-    const bool plain = encoding == v1::ENCODING_FP32 || encoding == v1::ENCODING_UNSPECIFIED;
-    const bool finite = plain && payload.size() == 1 && memory.HasFiniteFloats(payload[0]);
-    views.push_back({{gradient.tensor_id(), gradient.slice_index()}, gradient.version(), encoding, payload, finite});
+    views.push_back({{gradient.tensor_id(), gradient.slice_index()},
+                     gradient.version(),
+                     gradient.encoding(),
+                     payload,
+                     payload.size() == 1 && memory.HasFiniteFloats(payload[0])});
   }
   return views;
 }

@@ -238,7 +238,9 @@ absl::StatusOr<CheckedPush> DeclaredJob::CheckPush(absl::string_view job, const 
     if (elements > kMaxMessageElements) return absl::InvalidArgumentError(TooManyElements("send"));
     absl::StatusOr<Gradient> gradient = CheckGradient(push, gradients[i], *slice);
     if (!gradient.ok()) return gradient.status();
-    if (push.examples > 0 && !targets->accept_non_finite && !gradients[i].finite && !gradient->AllFinite()) {
+    const bool checks = push.examples > 0 && !targets->accept_non_finite;
+    const bool seen_finite = gradient->is_plain() && gradients[i].has_finite_floats;
+    if (checks && !seen_finite && !gradient->AllFinite()) {
       return absl::InvalidArgumentError(absl::StrCat("shard ", shard_, ": gradient of ", slice->Describe(),
                                                      " by worker ", push.worker, " at step ", push.step,
                                                      " has NaN or infinity, want finite numbers"));

@@ -29,8 +29,8 @@ struct GradientView {
   uint64_t version = 0;
   v1::Encoding encoding = v1::ENCODING_FP32;
   absl::Span<const absl::string_view> payload;
-  // The elements are known to be finite, so that nobody need look again.
-  bool finite = false;
+  // True if the payload, taken as floats, is known to be finite.
+  bool has_finite_floats = false;
 };
 
 // A slice's received first values, as a view of the caller's memory.

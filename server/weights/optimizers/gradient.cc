@@ -70,13 +70,20 @@ void Gradient::ForEachBlock(absl::FunctionRef<void(size_t, absl::Span<const floa
   if (sum_.empty()) return ForEachBlockOfLast(visit);
   alignas(64) float summed[kBlockElements];
   ForEachBlockOfLast([&](size_t first, absl::Span<const float> block) {
-    RunLoop(AddLoop{sum_.data() + first, sum_weight_, block.data(), weight_, summed, block.size()});
+    AddTo(first, block, summed);
     visit(first, absl::MakeConstSpan(summed, block.size()));
   });
 }
 
+void Gradient::AddTo(size_t first, absl::Span<const float> block, float* to) const {
+  RunLoop(AddLoop{sum_.data() + first, sum_weight_, block.data(), weight_, to, block.size()});
+}
+
 void Gradient::CopyTo(float* to) const {
-  if (codec_ != nullptr || !sum_.empty()) {
+  if (!sum_.empty()) {
+    return ForEachBlockOfLast([&](size_t first, absl::Span<const float> block) { AddTo(first, block, to + first); });
+  }
+  if (codec_ != nullptr) {
     return ForEachBlock(
         [&](size_t first, absl::Span<const float> block) { std::copy(block.begin(), block.end(), to + first); });
   }
@@ -111,7 +118,7 @@ void Gradient::ForEachPlainBlock(absl::FunctionRef<void(size_t, absl::Span<const
 
 bool Gradient::AllFinite() const {
   bool finite = true;
-  if (codec_ != nullptr || !sum_.empty()) {
+  if (!is_plain()) {
     ForEachBlock([&](size_t, absl::Span<const float> block) {
       finite = finite && AreFinite(reinterpret_cast<const char*>(block.data()), block.size());
     });

@@ -33,12 +33,14 @@ class Gradient {
 
   size_t size() const { return elements_; }
   bool empty() const { return elements_ == 0; }
+  // True if the payload's floats are the elements.
+  bool is_plain() const { return codec_ == nullptr && sum_.empty(); }
 
   // Passes all elements in order, in aligned blocks that are not empty; `first` is the index of a block's first
   // element. Copies only elements that are not aligned or not contiguous, block by block.
   void ForEachBlock(absl::FunctionRef<void(size_t first, absl::Span<const float> block)> visit) const;
 
-  // Copies all elements.
+  // Copies all elements. `to` may be the memory of the sum.
   void CopyTo(float* to) const;
 
   // True if no element is NaN or infinite.
@@ -48,12 +50,14 @@ class Gradient {
   // The blocks of what was received, without the sum that it is added to.
   void ForEachBlockOfLast(absl::FunctionRef<void(size_t first, absl::Span<const float> block)> visit) const;
   void ForEachPlainBlock(absl::FunctionRef<void(size_t first, absl::Span<const float> block)> visit) const;
+  // Adds a block of what was received to the sum; `to` gets the result.
+  void AddTo(size_t first, absl::Span<const float> block, float* to) const;
 
   std::vector<absl::string_view> pieces_;
   size_t elements_ = 0;
   // Null for fp32, which needs no decoding.
   const Codec* codec_ = nullptr;
-  // What it is added to; empty: nothing.
+  // Sum that the gradient is added to; empty: none.
   absl::Span<const float> sum_;
   float sum_weight_ = 0, weight_ = 0;
 };
