@@ -32,7 +32,10 @@ struct Role {
   const char* flag;
   absl::Status (*serve)(const std::string& address_file);
 };
-constexpr Role kRoles[] = {{"--tcp-sink", ServeTcpSink}, {"--tls-sink", ServeTlsSink}, {"--stub-server", ServeStub}};
+constexpr Role kRoles[] = {{"--tcp-sink", ServeTcpSink},
+                           {"--sgd-sink", ServeSgdSink},
+                           {"--tls-sink", ServeTlsSink},
+                           {"--stub-server", ServeStub}};
 
 void PrintHelp(std::ostream& out) {
   out << "usage: ballast bench BENCHMARK [flags]\n\n"

@@ -1,35 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <atomic>
 #include <cstdlib>
-#include <filesystem>
 #include <functional>
-#include <optional>
 #include <string>
-#include <thread>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_split.h"
-#include "absl/strings/substitute.h"
-#include "absl/synchronization/notification.h"
-#include "absl/time/clock.h"
 #include "bench/bench_report.h"
-#include "bench/peers/child_server.h"
+#include "bench/step_contestants.h"
 #include "cli/command/command.h"
 #include "cli/doctor/machine_facts.h"
-#include "cli/page/process_scraper.h"
-#include "cli/page/run_watch.h"
-#include "common/run/metrics.h"
-#include "common/security/key_folder.h"
 #include "common/simd/instruction_set.h"
-#include "common/storage/file.h"
-#include "nlohmann/json.hpp"
 
 namespace ballast {
 namespace {
@@ -39,8 +23,9 @@ constexpr char kUsage[] =
     "Trains MLPs on Fashion-MNIST with one server and two workers of one thread each, batches of 64, SGD: `small`\n"
     "is 784-512-256-10, `large` 784-4096-4096-10. Samples per second count both workers and come from the run's\n"
     "own metrics, without its start. Processes on one machine exchange gradients and values through shared memory;\n"
-    "the -tcp lines (sync only) use loopback TCP instead. --peer torch trains the same model on the same data with\n"
-    "the same batch size and optimizer in PyTorch, in turn with Ballast:\n"
+    "the -tcp lines (sync only) use loopback TCP instead. `alone` is the limit that the computation sets: local SGD,\n"
+    "whose workers exchange nothing for 200 (small) or 20 (large) steps. --peer torch trains the same model on the\n"
+    "same data with the same batch size and optimizer in PyTorch, in turn with Ballast:\n"
     "  torch ddp      DistributedDataParallel on Gloo\n"
     "  torch rpc-tcp  a parameter server over torch.distributed.rpc (TensorPipe), after PyTorch's tutorial: one call\n"
     "                 sends a gradient and returns the new model; over TCP, as between machines\n"
@@ -65,238 +50,6 @@ std::vector<FlagSpec> Flags() {
       {"rounds", "N", "Runs of each contestant; the median counts; 1 to 100 (3)."},
       {"seconds", "S", "Measured seconds of each run, 0.1 to 600 (8)."},
   };
-}
-
-// The training task: the MLP 784-512-256-10 or 784-4096-4096-10, softmax cross-entropy, on Fashion-MNIST in
-// `data_folder`, by 2 workers of 1 thread, with batches of 64 each and SGD.
-struct StepTask {
-  // "small" or "large".
-  std::string model;
-  std::string data_folder;
-  double seconds = 0;
-};
-
-inline constexpr int kStepWorkers = 2;
-inline constexpr int kStepBatch = 64;
-
-struct StepResult {
-  // Both workers together, in steady state.
-  double samples_per_second = 0;
-  // Fraction of the workers' time spent waiting for weights, 0 to 1; negative if unknown.
-  double wait_share = -1;
-  // Message bytes that a worker sends and receives per step; 0 if unknown.
-  double bytes_sent = 0;
-  double bytes_received = 0;
-};
-
-// Settings of our own processes.
-struct BallastSetting {
-  // "sync" or "async".
-  std::string mode;
-  // "fp32", "fp16", "bf16" or "int8".
-  std::string codec;
-  // True: workers on one machine exchange messages through shared memory. False: through TCP, as between machines.
-  bool shared_memory = true;
-  // Uses TLS, certificates on both sides and tokens.
-  bool tls = false;
-  // True: HTTP pages that are scraped, and a live page. False: no flight recorder either. Without a value, as programs
-  // are by default.
-  std::optional<bool> observed;
-};
-
-// Scrapes the processes of a job and asks them as the live page does, each second, on a thread of its own. Thread
-// safety: all methods may be called from any thread.
-class Observer {
- public:
-  // `server`: its gRPC address. `folder`/logs has a file NAME.http with the HTTP address of each process.
-  Observer(const std::string& server, const std::string& folder)
-      : scraper_(folder, [](absl::string_view) { return true; }), watch_({.address = server}) {
-    thread_ = std::thread([this] { Run(); });
-  }
-  ~Observer() {
-    end_.Notify();
-    thread_.join();
-  }
-
-  // The most processes that answered in one round.
-  size_t answered() const { return answered_; }
-
- private:
-  void Run() {
-    while (!end_.WaitForNotificationWithTimeout(absl::Seconds(1))) {
-      const std::vector<ProcessScraper::Scrape> scrapes = scraper_.ScrapeAll(absl::Seconds(1));
-      const auto well = std::count_if(scrapes.begin(), scrapes.end(), [](const auto& one) { return one.status.ok(); });
-      answered_ = std::max<size_t>(answered_, well);
-      watch_.Step();
-    }
-  }
-
-  ProcessScraper scraper_;
-  RunWatch watch_;
-  absl::Notification end_;
-  std::atomic<size_t> answered_{0};
-  std::thread thread_;
-};
-
-// The text of bench/peers/torch_peer.py at build time, so that the program needs no other file.
-constexpr char kTorchPeer[] =
-#include "bench/peers/torch_peer_text.inc"
-    ;
-
-// The Python of the user's choice, or the system's, which Debian's PyTorch is for.
-std::string Python() {
-  const char* const own = std::getenv("BALLAST_PYTHON");
-  return own != nullptr && *own != '\0' ? own : "/usr/bin/python3";
-}
-constexpr int kNoTorch = 3;
-constexpr absl::Duration kPoll = absl::Milliseconds(50);
-// Time for processes to start, read the data and make the first steps on a busy machine.
-constexpr absl::Duration kStart = absl::Seconds(60);
-constexpr double kWarmUpSeconds = 1.5;
-
-constexpr char kJob[] = R"(name: "bench"
-seed: 1
-data {
-  train { idx { images: "$0/train-images-idx3-ubyte.gz" labels: "$0/train-labels-idx1-ubyte.gz" } }
-  normalization { mean: 72.94 stddev: 90.02 }
-}
-model {
-  layers { dense { units: $1 } }
-  layers { relu {} }
-  layers { dense { units: $2 } }
-  layers { relu {} }
-  layers { dense { units: 10 } }
-  loss { softmax_cross_entropy {} }
-}
-training { epochs: 1000000 batch_size: $3 report_every_steps: $4 }
-optimizer { sgd { learning_rate: 0.05 } }
-policy { $5 {} }
-$6
-)";
-
-std::string JobText(const StepTask& task, const BallastSetting& setting) {
-  const std::string& codec = setting.codec;
-  const bool large = task.model == "large";
-  const std::string encoding = absl::StrCat("ENCODING_", absl::AsciiStrToUpper(codec));
-  return absl::Substitute(
-      kJob, task.data_folder, large ? 4096 : 512, large ? 4096 : 256, kStepBatch, large ? 2 : 20, setting.mode,
-      codec == "fp32" ? "" : absl::StrCat("codec { gradients: ", encoding, " values: ", encoding, " }"));
-}
-
-// The result between the first line after the warm-up and the last line; nothing if they are less than `seconds`
-// apart.
-std::optional<StepResult> Measure(const std::vector<TrainMetrics>& lines, double seconds) {
-  if (lines.empty()) return std::nullopt;
-  const double from = lines.front().seconds + kWarmUpSeconds;
-  const auto first =
-      std::find_if(lines.begin(), lines.end(), [&](const TrainMetrics& line) { return line.seconds >= from; });
-  if (first == lines.end() || lines.back().seconds - first->seconds < seconds) return std::nullopt;
-  StepResult result;
-  result.samples_per_second =
-      static_cast<double>(lines.back().examples - first->examples) / (lines.back().seconds - first->seconds);
-  result.wait_share = 0;
-  const double count = static_cast<double>(lines.end() - first - 1);
-  for (auto line = first + 1; line != lines.end(); ++line) {
-    result.wait_share += line->wait_share / count;
-    result.bytes_sent += line->bytes_sent / count;
-    result.bytes_received += line->bytes_received / count;
-  }
-  return result;
-}
-
-// Watches both workers; the run is over as soon as the result is known.
-absl::StatusOr<StepResult> Watch(std::vector<ChildProgram>& workers, const std::string& metrics, double seconds) {
-  const absl::Time deadline = absl::Now() + kStart + absl::Seconds(4 * seconds);
-  while (absl::Now() < deadline) {
-    for (ChildProgram& worker : workers) {
-      if (!worker.Hear(kPoll)) return absl::InternalError(absl::StrCat("a worker exited", worker.LastWords()));
-    }
-    const absl::StatusOr<Metrics> read = ReadMetrics(metrics);
-    if (!read.ok() && !absl::IsNotFound(read.status())) return read.status();
-    if (!read.ok()) continue;
-    if (std::optional<StepResult> result = Measure(read->train, seconds); result.has_value()) return *result;
-  }
-  return absl::DeadlineExceededError(absl::StrCat("timed out after ",
-                                                  absl::FormatDuration(kStart + absl::Seconds(4 * seconds)),
-                                                  " waiting for the workers' metrics", workers[0].LastWords()));
-}
-
-// Trains with a real server and real workers. The result comes from the run's metrics.jsonl, without its first part.
-absl::StatusOr<StepResult> TrainWithBallast(const StepTask& task, const BallastSetting& setting) {
-  const absl::StatusOr<ScratchFolder> folder = ScratchFolder::Create();
-  if (!folder.ok()) return folder.status();
-  const std::string job = absl::StrCat(folder->path(), "/job.textproto");
-  if (absl::Status status = WriteFileAtomically(job, {JobText(task, setting)}); !status.ok()) return status;
-  const absl::StatusOr<std::string> binary = FindBinary("worker", OwnPath());
-  if (!binary.ok()) return binary.status();
-  std::vector<std::string> server_flags, worker_flags;
-  const std::string pages = absl::StrCat(folder->path(), "/observed");
-  if (setting.observed.has_value() && !*setting.observed) {
-    server_flags = worker_flags = {"--noflight_recorder"};
-  } else if (setting.observed.has_value()) {
-    std::filesystem::create_directories(absl::StrCat(pages, "/logs"));
-    server_flags = {"--http_port", "0", "--http_address_file", absl::StrCat(pages, "/logs/server-0.http")};
-  }
-  if (setting.tls) {
-    const CertificateAuthority::Validity validity = {absl::Now() - absl::Hours(1), absl::Now() + absl::Hours(24)};
-    const absl::StatusOr<KeyFolder> keys =
-        KeyFolder::Make(absl::StrCat(folder->path(), "/security"), {"*", {"127.0.0.1"}, validity, validity});
-    if (!keys.ok()) return keys.status();
-    server_flags = keys->ServerFlags();
-    worker_flags = keys->WorkerFlags();
-  }
-  const absl::StatusOr<std::vector<ChildServer>> servers = StartServers(1, kStepWorkers, *folder, server_flags);
-  if (!servers.ok()) return servers.status();
-  const std::string run = absl::StrCat(folder->path(), "/run");
-  std::vector<ChildProgram> workers;
-  for (int rank = 0; rank < kStepWorkers; ++rank) {
-    std::vector<std::string> argv = {*binary, "--job",     job, "--coordinator", (*servers)[0].address(), "--device",
-                                     "cpu",   "--threads", "1", "--rank",        absl::StrCat(rank)};
-    argv.insert(argv.end(), worker_flags.begin(), worker_flags.end());
-    if (!setting.shared_memory) argv.push_back("--noshared_memory");
-    if (setting.observed == true) {
-      argv.insert(argv.end(),
-                  {"--http_port", "0", "--http_address_file", absl::StrCat(pages, "/logs/worker-", rank, ".http")});
-    }
-    if (rank == 0) argv.insert(argv.end(), {"--run_dir", run});
-    absl::StatusOr<ChildProgram> worker = ChildProgram::Start(argv);
-    if (!worker.ok()) return worker.status();
-    workers.push_back(*std::move(worker));
-  }
-  std::optional<Observer> observer;
-  if (setting.observed == true) observer.emplace((*servers)[0].address(), pages);
-  absl::StatusOr<StepResult> result = Watch(workers, absl::StrCat(run, "/metrics.jsonl"), task.seconds);
-  if (observer.has_value() && result.ok() && observer->answered() < 1 + kStepWorkers) {
-    return absl::InternalError(
-        absl::StrCat("only ", observer->answered(), " processes answered the scraper, want ", 1 + kStepWorkers));
-  }
-  return result;
-}
-
-// Trains with PyTorch: `method` is "ddp" (DistributedDataParallel on Gloo), "rpc" (a parameter server, through shared
-// memory) or "rpc-tcp" (the same through TCP). NOT_FOUND if there is no PyTorch.
-absl::StatusOr<StepResult> TrainWithTorch(const StepTask& task, const std::string& method) {
-  const absl::StatusOr<ScratchFolder> folder = ScratchFolder::Create();
-  if (!folder.ok()) return folder.status();
-  const std::string script = absl::StrCat(folder->path(), "/torch_peer.py");
-  if (absl::Status status = WriteFileAtomically(script, {kTorchPeer}); !status.ok()) return status;
-  absl::StatusOr<ChildProgram> peer = ChildProgram::Start(
-      {Python(), script, "--method", method, "--model", task.model, "--images",
-       absl::StrCat(task.data_folder, "/train-images-idx3-ubyte.gz"), "--labels",
-       absl::StrCat(task.data_folder, "/train-labels-idx1-ubyte.gz"), "--workers", absl::StrCat(kStepWorkers),
-       "--batch", absl::StrCat(kStepBatch), "--seconds", absl::StrCat(task.seconds)});
-  if (!peer.ok()) return absl::NotFoundError(peer.status().message());
-  // The script's own deadline is earlier.
-  const absl::StatusOr<ExitStatus> end = peer->HearToEnd(2 * kStart + absl::Seconds(60 + 4 * task.seconds));
-  if (!end.ok()) return end.status();
-  if (!end->signaled && end->number == kNoTorch)
-    return absl::NotFoundError(absl::StrCat("no PyTorch", peer->LastWords()));
-  if (!end->ok()) return absl::InternalError(absl::StrCat("torch_peer.py ", end->ToString(), peer->LastWords()));
-  for (absl::string_view line : absl::StrSplit(peer->said(), '\n')) {
-    const auto json = nlohmann::json::parse(line.begin(), line.end(), nullptr, false);
-    if (json.is_object() && json.contains("samples_per_second")) return StepResult{json["samples_per_second"]};
-  }
-  return absl::InternalError(absl::StrCat("torch_peer.py printed no result", peer->LastWords()));
 }
 
 struct Options {
@@ -328,7 +81,9 @@ struct Entry {
 };
 
 std::vector<Entry> Enter(const Options& options) {
-  std::vector<Entry> all;
+  std::vector<Entry> all = {{.name = "ballast alone", .codec = "fp32", .run = [](const StepTask& task) {
+                               return TrainWithBallast(task, {"alone", "fp32"});
+                             }}};
   for (const std::string& codec : options.codecs) {
     for (const std::string& mode : options.modes) {
       for (const bool shared_memory : {true, false}) {
@@ -407,6 +162,7 @@ absl::Status RunRounds(const Options& options, const StepTask& task, std::vector
 }
 
 void AddRows(const StepTask& task, const std::vector<Entry>& all, BenchReport& report, std::ostream& out) {
+  const Entry* alone = Find(all, "ballast alone", "fp32");
   const Entry* ddp = Find(all, "torch ddp", "");
   const Entry* rpc = Find(all, "torch rpc", "");
   const Entry* rpc_tcp = Find(all, "torch rpc-tcp", "");
@@ -423,14 +179,16 @@ void AddRows(const StepTask& task, const std::vector<Entry>& all, BenchReport& r
                            {"wait_share", wait < 0 ? Json() : Json(wait)},
                            {"bytes_sent_per_step", one.codec.empty() ? Json() : Json(one.bytes_sent)},
                            {"bytes_received_per_step", one.codec.empty() ? Json() : Json(one.bytes_received)},
+                           {"to_alone", number(RatioOf(&one, alone))},
                            {"to_ddp", number(RatioOf(&one, ddp))},
                            {"to_rpc_tcp", number(RatioOf(&one, rpc_tcp))},
                            {"to_rpc", number(RatioOf(&one, rpc))}});
     out << absl::StrFormat(
-               "%-6s %-20s %-5s %11.0f %11s %12s %11s %13s %11s\n", task.model, one.name,
+               "%-6s %-20s %-5s %11.0f %11s %12s %11s %11s %13s %11s\n", task.model, one.name,
                one.codec.empty() ? "fp32" : one.codec, rate, wait < 0 ? "-" : absl::StrFormat("%.3f", wait),
                one.codec.empty() ? "-" : absl::StrFormat("%.2f", (one.bytes_sent + one.bytes_received) / 1e6),
-               times(RatioOf(&one, ddp)), times(RatioOf(&one, rpc_tcp)), times(RatioOf(&one, rpc)))
+               times(RatioOf(&one, alone)), times(RatioOf(&one, ddp)), times(RatioOf(&one, rpc_tcp)),
+               times(RatioOf(&one, rpc)))
         << std::flush;
   }
   const Entry* sync = Find(all, "ballast sync", "fp32");
@@ -443,6 +201,8 @@ void AddRows(const StepTask& task, const std::vector<Entry>& all, BenchReport& r
     report.ratios.push_back(
         {absl::StrCat(name, "_", task.model), ratio, wanted, false, absl::StrCat(what, ", ", task.model, " model")});
   };
+  add("sync_to_alone", sync, alone, 0.8, "sync step, relative to steps without any exchange");
+  add("alone_to_ddp", alone, ddp, large ? 2 : 1.8, "steps without any exchange, relative to PyTorch DDP on Gloo");
   add("sync_to_ddp", sync, ddp, large ? 2 : 1.8, "sync step, relative to PyTorch DDP on Gloo");
   add("sync_to_rpc", sync, rpc, large ? 2.8 : 2.2, "sync step, relative to PyTorch RPC (shared memory)");
   add("sync_to_rpc_tcp", sync, rpc_tcp, large ? 2.8 : 2.2, "sync step, relative to PyTorch RPC (TCP)");
@@ -497,8 +257,8 @@ absl::StatusOr<BenchReport> Run(const Options& options, std::ostream& out, std::
       {"instruction_set", options.instruction_set.empty() ? NameOf(ChosenInstructionSet()) : options.instruction_set}};
   const std::string data = ProbeDataset();
   if (data.empty()) return absl::NotFoundError("Fashion-MNIST not found; install the package dataset-fashion-mnist");
-  out << absl::StrFormat("%-6s %-20s %-5s %11s %11s %12s %11s %13s %11s\n", "model", "who", "codec", "samples/s",
-                         "wait share", "MB per step", "times ddp", "times rpc-tcp", "times rpc");
+  out << absl::StrFormat("%-6s %-20s %-5s %11s %11s %12s %11s %11s %13s %11s\n", "model", "who", "codec", "samples/s",
+                         "wait share", "MB per step", "times alone", "times ddp", "times rpc-tcp", "times rpc");
   for (const std::string& model : options.models) {
     const StepTask task = {model, data, options.seconds};
     std::vector<Entry> all = Enter(options);

@@ -35,6 +35,7 @@ constexpr char kUsage[] =
     "the servers' together. On one machine, client and servers exchange messages through shared memory; the -tcp\n"
     "lines use loopback TCP instead. In turn with them, in the same run:\n"
     "  bare TCP stream  one loopback connection, blocks of 1 MiB, two processes, the bytes are not processed\n"
+    "  SGD stream       the same, and the receiver subtracts each block, scaled, from weights\n"
     "  plain stub       the generated stub and messages, one message per tensor, a server that only copies\n"
     "  empty call       a Pull of no slices from our server with a generated stub, one at a time\n"
     "  memcpy           one copy of the same bytes by one thread, the limit within a machine\n"
@@ -74,6 +75,7 @@ inline constexpr char kTlsPull[] = "pull-tls";
 inline constexpr char kTlsPushPull[] = "push-pull-tls";
 inline constexpr char kTlsStream[] = "bare TLS stream";
 inline constexpr char kTcpStream[] = "bare TCP stream";
+inline constexpr char kSgdStream[] = "SGD stream";
 inline constexpr char kStubPush[] = "plain stub push";
 inline constexpr char kStubPull[] = "plain stub pull";
 inline constexpr char kStubPushPull[] = "plain stub push-pull";
@@ -139,6 +141,7 @@ class TransferRing {
       all.push_back({name, std::move(stream), sink});
     };
     add_stream(kTcpStream, tcp_sink_, SendTcpStream);
+    add_stream(kSgdStream, sgd_sink_, SendSgdStream);
     if (tls_) {
       add_client({kTlsPush, kTlsPull, kTlsPushPull}, &Worker::tls_client, &Worker::tls_step, tls_servers_);
       add_stream(kTlsStream, tls_sink_, SendTlsStream);
@@ -183,7 +186,7 @@ class TransferRing {
     // `client` uses shared memory, `tcp_client` TCP as between machines; each is its own worker of the job.
     std::unique_ptr<Client> client;
     std::unique_ptr<Client> tcp_client;
-    // Of other servers; null without TLS.
+    // Client of other servers, which use TLS; null without TLS.
     std::unique_ptr<Client> tls_client;
     std::unique_ptr<StubClient> stub;
     std::vector<float> gradient;
@@ -209,8 +212,8 @@ class TransferRing {
       tls_servers_ = *std::move(encrypted);
       security_ = keys->AdminOptions();
     }
-    std::vector<std::pair<const char*, std::vector<ChildServer>*>> peers = {{"--tcp-sink", &tcp_sink_},
-                                                                            {"--stub-server", &stub_server_}};
+    std::vector<std::pair<const char*, std::vector<ChildServer>*>> peers = {
+        {"--tcp-sink", &tcp_sink_}, {"--sgd-sink", &sgd_sink_}, {"--stub-server", &stub_server_}};
     if (tls_) peers.emplace_back("--tls-sink", &tls_sink_);
     for (const auto& [word, child] : peers) {
       absl::StatusOr<ChildServer> peer = ChildServer::Start({OwnPath(), word}, folder_);
@@ -288,7 +291,7 @@ class TransferRing {
   const bool tls_;
   SecurityOptions security_;
   std::vector<ChildServer> servers_, tls_servers_;
-  std::vector<ChildServer> tcp_sink_, tls_sink_;
+  std::vector<ChildServer> tcp_sink_, sgd_sink_, tls_sink_;
   std::vector<ChildServer> stub_server_;
   std::vector<Worker> workers_;
   std::unique_ptr<StubClient> empty_;
@@ -313,6 +316,8 @@ struct Row {
   std::string operation;
   // Relative to the bare stream: with TLS if the operation has it.
   double to_tcp = 0;
+  // Relative to the stream that applies SGD.
+  double to_sgd = 0;
   double to_stub = 0;
   double p50_to_empty = 0;
   double to_memcpy = 0;
@@ -323,12 +328,14 @@ Row AddRow(const std::vector<Contestant>& all, uint64_t bytes, const char* name,
   const Contestant& ours = Find(all, name);
   const bool encrypted = absl::EndsWith(name, "-tls");
   const Contestant& tcp = Find(all, encrypted ? kTlsStream : kTcpStream);
+  const Contestant& sgd = Find(all, kSgdStream);
   const Contestant& stub = Find(all, stub_name);
   const Contestant& empty = Find(all, kEmptyCall);
   const Contestant& copy = Find(all, kMemcpy);
   const Row row = {bytes,
                    name,
                    RatioOfRates(ours, tcp),
+                   RatioOfRates(ours, sgd),
                    RatioOfRates(ours, stub),
                    ours.LatencySeconds(0.5) / empty.LatencySeconds(0.5),
                    RatioOfRates(ours, copy)};
@@ -341,6 +348,9 @@ Row AddRow(const std::vector<Contestant>& all, uint64_t bytes, const char* name,
                   {"tcp_gb_per_second", tcp.GbPerSecond()},
                   {"tcp_cpu_seconds_per_gb", tcp.CpuSecondsPerGb()},
                   {"to_tcp", row.to_tcp},
+                  {"sgd_gb_per_second", sgd.GbPerSecond()},
+                  {"sgd_cpu_seconds_per_gb", sgd.CpuSecondsPerGb()},
+                  {"to_sgd", row.to_sgd},
                   {"stub_gb_per_second", stub.GbPerSecond()},
                   {"stub_p50_microseconds", stub.LatencySeconds(0.5) * 1e6},
                   {"stub_cpu_seconds_per_gb", stub.CpuSecondsPerGb()},
@@ -383,6 +393,10 @@ void AddRatios(const std::vector<Row>& rows, BenchReport& report) {
     add(name + "_to_stub_64mib", worst(operation, 64 * kMiB, 64 * kMiB, &Row::to_stub), 5, false,
         operation + " at 64 MiB, relative to the plain stub");
   }
+  add("push_tcp_to_sgd_16mib_up", worst(kTcpPush, 16 * kMiB, 1024 * kMiB, &Row::to_sgd), 0.8, false,
+      "push-tcp at 16 MiB and above, relative to a TCP stream whose receiver applies SGD");
+  add("push_tcp_to_sgd_1_to_4mib", worst(kTcpPush, kMiB, 4 * kMiB, &Row::to_sgd), 0.6, false,
+      "push-tcp at 1 to 4 MiB, relative to a TCP stream whose receiver applies SGD");
   for (const std::string operation : {kTlsPush, kTlsPull}) {
     const std::string name = absl::StrReplaceAll(operation, {{"-", "_"}});
     add(name + "_to_openssl_1mib_up", worst(operation, kMiB, 1024 * kMiB, &Row::to_tcp), 0.8, false,

@@ -21,7 +21,7 @@ JOBS_AT_ONCE = 4
 COMPUTE_OVER_TRANSFERS = wanted.WANTED["compute_over_transfers"]
 # Our kernels are in this C++ namespace, as it appears in their names. The libraries' kernels are not ours to check.
 OUR_KERNELS = "kns=7ballast"
-# What compute-sanitizer says when it cannot check, whatever the program did.
+# Messages of compute-sanitizer when it cannot check, whatever the program did.
 REFUSALS = ("Device not supported", "Failed to initialize", "No attachable process found", "Unable to")
 
 

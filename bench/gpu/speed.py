@@ -18,7 +18,7 @@ import parts
 import wanted
 from processes import Deadline, TimedOut
 
-# What the emulated GPU of --stand-in is to do: events that see the time which the host takes.
+# Setting of the emulated GPU of --stand-in: its events see the time that the host takes.
 EMULATED_GPU = "timed=1"
 # It is slow, and the machine may be busy, so each limit is that many times as long.
 STAND_IN_LIMITS = 5

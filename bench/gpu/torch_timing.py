@@ -8,7 +8,7 @@ import time
 
 import torch
 
-# As in our benchmarks: the weights are written in each step, but stay what they are as far as its time is concerned.
+# Same rate as in our benchmarks: each step writes the weights, but changes them too little to affect its time.
 LEARNING_RATE = 1e-6
 
 

@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 #include <vector>
@@ -57,6 +58,37 @@ absl::Status ReadToEnd(const Socket& socket, std::vector<char>& block) {
     if (got == 0) return absl::OkStatus();
     if (got < 0 && errno != EINTR) return Errno("cannot read from a TCP stream");
   }
+}
+
+// Returns whether all bytes came before the end.
+absl::StatusOr<bool> ReadBlock(const Socket& socket, char* to, size_t bytes) {
+  while (bytes > 0) {
+    const ssize_t got = recv(socket.handle(), to, bytes, 0);
+    if (got == 0) return false;
+    if (got < 0 && errno != EINTR) return Errno("cannot read from a TCP stream");
+    if (got < 0) continue;
+    to += got;
+    bytes -= got;
+  }
+  return true;
+}
+
+// Reads the size of a gradient in bytes, then gradients of that size to the end, and applies each block of them.
+absl::Status ReadGradients(const Socket& socket, std::vector<float>& block) {
+  constexpr float kRate = 1e-6f;
+  setsockopt(socket.handle(), SOL_SOCKET, SO_RCVTIMEO, &kTimeout, sizeof(kTimeout));
+  uint64_t bytes = 0;
+  absl::StatusOr<bool> more = ReadBlock(socket, reinterpret_cast<char*>(&bytes), sizeof(bytes));
+  std::vector<float> weights(more.ok() && *more ? bytes / sizeof(float) : 0);
+  if (weights.empty()) return more.status();
+  while (more.ok() && *more) {
+    for (size_t at = 0; at < weights.size() && more.ok() && *more; at += block.size()) {
+      const size_t count = std::min(block.size(), weights.size() - at);
+      more = ReadBlock(socket, reinterpret_cast<char*>(block.data()), count * sizeof(float));
+      for (size_t i = 0; i < count; ++i) weights[at + i] -= kRate * block[i];
+    }
+  }
+  return more.status();
 }
 
 absl::Status SendBlock(const Socket& socket, absl::string_view block) {
@@ -143,6 +175,24 @@ absl::Status ServeSink(const std::string& address_file, absl::FunctionRef<void(i
   }
 }
 
+// Begins with `head`, which is not counted.
+absl::StatusOr<TcpRound> SendStream(const std::string& address, absl::string_view head, absl::string_view bytes,
+                                    absl::Duration duration) {
+  const absl::StatusOr<int> socket = ConnectTo(address);
+  if (!socket.ok()) return socket.status();
+  const Socket stream(*socket);
+  setsockopt(stream.handle(), SOL_SOCKET, SO_SNDTIMEO, &kTimeout, sizeof(kTimeout));
+  if (absl::Status status = SendBlock(stream, head); !status.ok()) return status;
+  return SendFor(
+      bytes, duration, [&](absl::string_view block) { return SendBlock(stream, block); },
+      [&] {
+        shutdown(stream.handle(), SHUT_WR);
+        // The receiver closes the connection after reading everything.
+        std::vector<char> nothing(1);
+        return ReadToEnd(stream, nothing);
+      });
+}
+
 // Both sides have it, so it hides nothing, which is not what is measured.
 std::string Key() { return std::string(StreamSocket::kKeyBytes, 'k'); }
 
@@ -152,6 +202,11 @@ absl::Status ServeTcpSink(const std::string& address_file) {
   std::vector<char> block(kBlockBytes);
   // The sender reports its own errors.
   return ServeSink(address_file, [&](int socket) { ReadToEnd(Socket(socket), block).IgnoreError(); });
+}
+
+absl::Status ServeSgdSink(const std::string& address_file) {
+  std::vector<float> block(kBlockBytes / sizeof(float));
+  return ServeSink(address_file, [&](int socket) { ReadGradients(Socket(socket), block).IgnoreError(); });
 }
 
 absl::Status ServeTlsSink(const std::string& address_file) {
@@ -166,18 +221,12 @@ absl::Status ServeTlsSink(const std::string& address_file) {
 }
 
 absl::StatusOr<TcpRound> SendTcpStream(const std::string& address, absl::string_view bytes, absl::Duration duration) {
-  const absl::StatusOr<int> socket = ConnectTo(address);
-  if (!socket.ok()) return socket.status();
-  const Socket stream(*socket);
-  setsockopt(stream.handle(), SOL_SOCKET, SO_SNDTIMEO, &kTimeout, sizeof(kTimeout));
-  return SendFor(
-      bytes, duration, [&](absl::string_view block) { return SendBlock(stream, block); },
-      [&] {
-        shutdown(stream.handle(), SHUT_WR);
-        // The receiver closes the connection after reading everything.
-        std::vector<char> nothing(1);
-        return ReadToEnd(stream, nothing);
-      });
+  return SendStream(address, "", bytes, duration);
+}
+
+absl::StatusOr<TcpRound> SendSgdStream(const std::string& address, absl::string_view bytes, absl::Duration duration) {
+  const uint64_t size = bytes.size();
+  return SendStream(address, {reinterpret_cast<const char*>(&size), sizeof(size)}, bytes, duration);
 }
 
 absl::StatusOr<TcpRound> SendTlsStream(const std::string& address, absl::string_view bytes, absl::Duration duration) {

@@ -11,12 +11,14 @@
 
 namespace ballast {
 
-// The limit of the transfers: a bare TCP stream over the loopback, one connection, 1 MiB blocks, sender and receiver
-// in two processes; the bytes are not processed.
+// The limits of the transfers: a bare TCP stream over the loopback, one connection, 1 MiB blocks, sender and receiver
+// in two processes.
 
 // The receiver process: writes its address to `address_file`, then reads one connection after the other to its end.
-// Returns only on an error.
+// Returns only on an error. The bytes are not processed.
 absl::Status ServeTcpSink(const std::string& address_file);
+// The same for streams of gradients: subtracts each block, scaled, from weights, which is the least that a push is for.
+absl::Status ServeSgdSink(const std::string& address_file);
 // The same for streams with TLS: OpenSSL alone, with the cipher and key exchange of data streams.
 absl::Status ServeTlsSink(const std::string& address_file);
 
@@ -27,6 +29,8 @@ struct TcpRound {
 
 // Sends `bytes` repeatedly for `duration`, then waits until the receiver has read everything.
 absl::StatusOr<TcpRound> SendTcpStream(const std::string& address, absl::string_view bytes, absl::Duration duration);
+// To ServeSgdSink; `bytes` are the floats of one gradient.
+absl::StatusOr<TcpRound> SendSgdStream(const std::string& address, absl::string_view bytes, absl::Duration duration);
 absl::StatusOr<TcpRound> SendTlsStream(const std::string& address, absl::string_view bytes, absl::Duration duration);
 
 }  // namespace ballast

@@ -28,7 +28,7 @@ constexpr uint64_t kFilledRows = 50'000;
 constexpr uint64_t kRowsPerChanged = 100;
 constexpr absl::Duration kTimeout = absl::Minutes(5);
 
-// What one checkpoint cost.
+// Cost of one checkpoint.
 struct Saved {
   double seconds = 0;
   uint64_t bytes = 0;
