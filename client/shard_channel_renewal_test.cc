@@ -16,7 +16,7 @@
 namespace ballast {
 namespace {
 
-// How long the server is away. gRPC's pause after an unknown name exceeds the limit by then.
+// Time that the server is away. gRPC's pause after an unknown name exceeds the limit by then.
 constexpr absl::Duration kAbsence = absl::Seconds(20);
 constexpr absl::Duration kLimit = absl::Seconds(5);
 

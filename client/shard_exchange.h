@@ -181,7 +181,7 @@ class ShardExchange {
   grpc::ByteBuffer response_;
   // Shared memory for the first attempt's request and response, if used.
   std::optional<BlockLoan> loan_;
-  // Where in the loan the response is, if the call was made there.
+  // Place of the response in the loan, if the call was made there.
   std::optional<SlotResponse> slot_response_;
   uint32_t retries_ = 0;
   uint64_t bytes_sent_ = 0;

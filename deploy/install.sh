@@ -91,7 +91,7 @@ fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# What is installed: modes, source files, and paths below the prefix.
+# Files to install: modes, source files, and paths below the prefix.
 modes=() sources=() targets=()
 add() {
   [[ -f $2 ]] || fail "$2 does not exist: it was not built"

@@ -20,7 +20,7 @@ import sys
 import tempfile
 import zipfile
 
-# What every Linux with a libc as new as Debian 12's has, by PEP 600.
+# Platform tag, libc and libraries of every Linux with a libc as new as Debian 12's, by PEP 600.
 TAG = "manylinux_2_36_x86_64"
 LIBC = (2, 36)
 SYSTEM = re.compile(r"(libc|libm|libdl|librt|libpthread|libstdc\+\+|libgcc_s|ld-linux-x86-64|linux-vdso)\.so\.\d+")

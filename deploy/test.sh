@@ -50,7 +50,7 @@ if ((${#patterns[@]} == 0)); then
   done
   patterns=(//...)
   echo "test: building (many minutes, the first time)"
-  # What does not build fails again in the test run below, where it is counted.
+  # A target that does not build fails again in the test run below, where it is counted.
   bounded bazel build --keep_going //... || true
 fi
 

@@ -484,7 +484,7 @@ TEST(DataStreamTest, ACallMayDoWhatTheStreamsTokenAllows) {
   EXPECT_EQ(call(1, PullOf(2, 0)), grpc::OK);
 }
 
-// As servers of earlier versions are.
+// Servers of earlier versions have no data streams.
 TEST(StreamSenderTest, AServerWithoutThemIsAskedOnce) {
   grpc::ServerBuilder builder;
   int port = 0;

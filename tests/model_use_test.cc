@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one does with a trained model, by the real programs: predict, evaluate, and train on from its weights.
+// Tests of the uses of a trained model, by the real programs: predict, evaluate, and train on from its weights.
 #include "absl/strings/match.h"
 #include "absl/strings/str_split.h"
 #include "common/storage/checkpoint_folder.h"

@@ -40,7 +40,7 @@ CONDITIONAL = {
     "ballast_snapshot_seconds": "a log that was long enough for a snapshot",
     "ballast_snapshot_timestamp_seconds": "the same",
 }
-# What a job with that durability has once it has everything.
+# Metric that a job with that durability has once it has all its metrics.
 LAST = {"standby": "ballast_standby_in_step", "checkpoint": "ballast_checkpoint_timestamp_seconds",
         "wal": "ballast_log_sync_seconds"}
 

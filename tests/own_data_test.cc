@@ -75,7 +75,7 @@ TEST(OwnDataTest, WorkersTrainInSyncWithoutLeasesAndTheJobEndsWhenTheyHaveLeft) 
 
 // Several slices, on both servers.
 constexpr int64_t kElements = int64_t{3} << 20;
-// Of that tensor and of a small one.
+// Slices of that tensor and of a small one.
 constexpr uint32_t kSlices = 8 + 1;
 
 class SetValuesTest : public testing::Test {

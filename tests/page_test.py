@@ -163,7 +163,7 @@ class PageTest(unittest.TestCase):
             self.assertTrue(tasks)
             longest.append(max(cpu for _, cpu in tasks))
             print(f"longest task while scrolling: {max(wall for wall, _ in tasks):.0f} ms, {longest[-1]:.0f} ms of them on a processor")
-        # What other processes take from this one is not the page's.
+        # Time that other processes take from this one does not count for the page.
         self.assertLess(max(longest), LONG_TASK_MS)
 
         # Values under the pointer, by keyboard, and as a table.

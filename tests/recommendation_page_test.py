@@ -18,7 +18,7 @@ import sys
 import urllib.request
 
 SECTION = "## From a raw table to a served model"
-# Of an AUC, a loss or a probability: other processors may round otherwise.
+# Tolerance for an AUC, a loss or a probability: other processors may round otherwise.
 TOLERANCE = 0.01
 TIMEOUT = 120
 

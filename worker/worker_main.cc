@@ -263,7 +263,7 @@ int Run() {
   WorkerMetrics metrics;
   const absl::StatusOr<std::unique_ptr<StatusServer>> pages = ServePages(&metrics);
   if (!pages.ok()) return Fail(pages.status(), 2);
-  // What nobody can read is not measured.
+  // If there are no pages, nobody can read the metrics, so the worker does not measure them.
   if (*pages != nullptr) options->metrics = &metrics;
   absl::StatusOr<std::unique_ptr<Worker>> worker = Worker::Create(*std::move(options));
   if (!worker.ok()) return Fail(worker.status(), 2);

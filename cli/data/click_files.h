@@ -10,7 +10,7 @@
 
 namespace ballast {
 
-// What the files of planted click data hold.
+// Files of planted click data, and what they hold.
 struct ClickFiles {
   std::string train, test, truth;
   uint64_t train_rows = 0, test_rows = 0;

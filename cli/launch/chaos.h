@@ -12,7 +12,7 @@
 
 namespace ballast {
 
-// How often `launch` kills its own servers and workers, to test recovery.
+// Plan by which `launch` kills its own servers and workers, to test recovery.
 struct ChaosPlan {
   // Interval between kills; infinite: no kills.
   absl::Duration kill_server = absl::InfiniteDuration();

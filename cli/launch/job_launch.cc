@@ -405,7 +405,7 @@ absl::Time JobLaunch::PollProgress(ProgressSource& source) {
   if (hooks_.progress != nullptr) hooks_.progress(*progress);
   display_->Update(progress->progress());
   const v1::JobState state = progress->progress().state();
-  // What is left then, evaluating and saving, may take longer than the interval, and would never be done.
+  // A finished job still evaluates and saves. Kills could prevent that forever: it may take longer than the interval.
   if (state == v1::JOB_STATE_FINISHED) chaos_.reset();
   if (state == v1::JOB_STATE_RUNNING && plan_.chaos.has_value() && !chaos_.has_value()) {
     chaos_.emplace(*plan_.chaos, absl::Now());

@@ -49,7 +49,7 @@ void AppendNumber(double value, std::string& json);
 // Appends a text as JSON.
 void AppendText(absl::string_view text, std::string& json);
 
-// What the panels of one run have shown since it began: every line, and the last figures of all else. Bounded: at most
+// Content of one run's panels since it began: every line, and the last figures of all else. Bounded: at most
 // 64 lines a series. Thread safety: none.
 class PanelHistory {
  public:

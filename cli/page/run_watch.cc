@@ -140,7 +140,7 @@ class MoreLines {
 
 }  // namespace
 
-// What one round has found.
+// Results of one round.
 struct RunWatch::Round {
   absl::Time now;
   RunHead head;
@@ -275,7 +275,7 @@ void RunWatch::ReadFiles(Round& round) {
     sketched = sketched_;
     first = tick_ == 0 && !sketched;
   }
-  // What was there at the start is no news; nor is what follows a sketch.
+  // Lines that the file had at the start are not news; nor are those that follow a sketch.
   const bool whole = first || sketched;
   bool rest = true;
   do {
@@ -360,7 +360,7 @@ void RunWatch::AskJob(const std::string& address, Round& round) {
     UseProgress(*progress_, round.head);
     return;
   }
-  // Of a run, its own processes tell more.
+  // A run's own processes tell more about it.
   if (!options_.directory.empty()) {
     round.head.error = std::string(job.status().message());
     return;

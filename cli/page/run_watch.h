@@ -27,7 +27,7 @@
 
 namespace ballast {
 
-// What a job is and where it stands, for the head of the page.
+// Description and state of a job, for the head of the page.
 struct RunHead {
   // The directory or the address.
   std::string name;
@@ -61,7 +61,7 @@ struct RunHead {
   std::vector<std::string> missing;
   // The newest events.
   std::vector<std::string> notices;
-  // What the longest waiting pulls wait for.
+  // Pulls that have waited longest, and what each waits for.
   std::vector<std::string> waits;
   // Processes that were asked, and the errors of those that did not answer.
   int64_t processes = 0;
@@ -76,7 +76,7 @@ class RunWatch {
     // The run's directory; empty: only an address is known.
     std::string directory;
     std::string address;
-    // How to reach an address.
+    // Security settings for connections to an address.
     SecurityOptions security;
     // Keeps what was shown in the run's directory, in page_history.json, so that it can be shown after the run.
     bool record = false;

@@ -22,7 +22,7 @@ struct RunTarget {
   std::optional<RunInfo> run;
 };
 
-// What the command does: which of a launch's tokens it needs.
+// Access that the command needs: it decides which of a launch's tokens the command uses.
 enum class RunAccess { kRead, kAdmin };
 
 // Finds the target of a word and the flags: a run directory, an address, or, with no word, --run or the newest run.

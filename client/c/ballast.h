@@ -122,8 +122,8 @@ uint64_t ballast_pull(ballast_worker* worker, uint64_t step, const ballast_tenso
 // Pushes at the step and pulls at the next one in one round trip. Both arrays name the same tensors in the same order.
 uint64_t ballast_push_pull(ballast_worker* worker, const ballast_step* step, const ballast_tensor* gradients,
                            const ballast_tensor* values, size_t count);
-// As ballast_push_pull, for a caller that computes meanwhile and waits for this very operation: a thread of the library
-// sends the gradients, in the order of these calls, and ballast_wait_any passes it over.
+// Does the same as ballast_push_pull, for a caller that computes meanwhile and waits for this very operation. A thread
+// of the library sends the gradients, in the order of these calls. ballast_wait_any ignores the operation.
 uint64_t ballast_push_pull_owned(ballast_worker* worker, const ballast_step* step, const ballast_tensor* gradients,
                                  const ballast_tensor* values, size_t count);
 

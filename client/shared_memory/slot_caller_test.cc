@@ -19,7 +19,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// How a call has ended.
+// Status and response with which a call has ended.
 class Outcome {
  public:
   void Set(const grpc::Status& status, const SlotResponse& response) {

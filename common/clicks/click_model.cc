@@ -26,7 +26,7 @@ constexpr double kOfIds = 0.5, kOfPairs = 0.35, kOfNumbers = 0.15;
 // Rows by which the logit is measured.
 constexpr uint64_t kMeasured = 20'000;
 
-// What a random number is for; each has hashes of its own.
+// Use of a random number; each use has hashes of its own.
 enum Stream : uint32_t { kRankOf = 1, kMissing, kNumber, kLabel, kReplaced, kId, kWeights, kNumberWeight };
 
 uint64_t Hash(Stream stream, uint64_t seed, uint64_t a, uint64_t b) {

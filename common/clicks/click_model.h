@@ -7,7 +7,7 @@
 
 namespace ballast {
 
-// What planted click data looks like.
+// Properties of planted click data.
 struct ClickModelOptions {
   uint64_t seed = 1;
   // Rows over time; a day is an equal part of them.

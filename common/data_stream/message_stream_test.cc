@@ -248,7 +248,7 @@ TEST_P(MessageStreamTest, AnErrorOfTheReceiverEndsTheStreamAndReleasesAllMemory)
   EXPECT_THAT(right.Join().ToString(), HasSubstr("refused"));
   EXPECT_EQ(left.Join().code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(released, 5);
-  // What is sent now is released at once.
+  // A message that is sent now is released at once.
   left.stream().Send(Call(6), MessageOf("late"), [&] { ++released; });
   EXPECT_EQ(released, 6);
 }

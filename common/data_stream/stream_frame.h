@@ -17,7 +17,7 @@ namespace ballast {
 inline constexpr absl::string_view kStreamOpening = "BALLAST1";
 inline constexpr size_t kStreamTicketBytes = 16;
 
-// What precedes each message on a data stream; v1.OpenDataStreamResponse defines the bytes.
+// Header of each message on a data stream; v1.OpenDataStreamResponse defines the bytes.
 struct StreamFrame {
   enum class Kind : uint32_t {
     // From the client: begins a call with the message, or cancels it.
@@ -29,14 +29,14 @@ struct StreamFrame {
   Kind kind = Kind::kCall;
   // Names the call; chosen by the client, unique among those that have not ended.
   uint32_t number = 0;
-  // Of kCall: the method, an index in kDirectMethods. Of kResponse: gRPC's status code; unless it is 0, the message is
+  // Method of a kCall, an index in kDirectMethods. For a kResponse, gRPC's status code; unless it is 0, the message is
   // an error (EncodeDirectError).
   uint32_t subject = 0;
   // Size of the message that follows.
   uint32_t bytes = 0;
   // Number of bytes before the first large payload of the message, which the receiver aligns.
   uint32_t lead = 0;
-  // Of kCall: the span that makes the call, as in `traceparent`; 0: the call is not traced.
+  // Span that makes a kCall, as in `traceparent`; 0: the call is not traced.
   TraceContext caller;
 
   friend bool operator==(const StreamFrame&, const StreamFrame&) = default;

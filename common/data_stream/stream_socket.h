@@ -72,7 +72,7 @@ class StreamSocket {
   absl::Mutex mutex_;
   std::string key_;
   std::unique_ptr<ssl_st, FreeTls> tls_ ABSL_GUARDED_BY(mutex_);
-  // What WakeAt has set. Used by the reader.
+  // Number of bytes that WakeAt has set. Used by the reader.
   int wake_at_ = 1;
   // Small pieces become one record. Used by the writer.
   std::vector<char> gathered_;

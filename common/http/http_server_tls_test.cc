@@ -41,11 +41,11 @@ class HttpServerTlsTest : public testing::Test {
 
   void Start() { server_ = HttpServer::Start(options_).value(); }
 
-  // What a client receives that trusts the job's authority, and the number of the server's certificate.
+  // Response to a client that trusts the job's authority, and the number of the server's certificate.
   struct Answer {
     std::string text;
     std::string serial;
-    // Whether the server said that this is all.
+    // True if the server said that this is all.
     bool complete = false;
   };
   std::optional<Answer> Ask(const std::string& request, int version = 0) const {

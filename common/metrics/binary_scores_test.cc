@@ -13,7 +13,7 @@ namespace {
 using Scores = std::vector<BinaryScore>;
 
 TEST(BinaryScoresTest, AucIsTheShareOfPairsInOrder) {
-  // Of the pairs of a 1 with a 0, (3, 2) and (3, 1) are in order, (1, 1) is equal, and (1, 2) is not in order.
+  // Pairs of a 1 with a 0: (3, 2) and (3, 1) are in order, (1, 1) is equal, and (1, 2) is not in order.
   EXPECT_DOUBLE_EQ(AreaUnderCurve(Scores{{3, true}, {1, false}, {2, false}, {1, true}}), 2.5 / 4);
   EXPECT_DOUBLE_EQ(AreaUnderCurve(Scores{{-1, false}, {2, true}}), 1);
   EXPECT_DOUBLE_EQ(AreaUnderCurve(Scores{{-1, true}, {2, false}}), 0);

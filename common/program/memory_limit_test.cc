@@ -57,7 +57,7 @@ TEST_F(MemoryLimitTest, KnowsTheFirstVersionOfGroups) {
   Write("/proc/self/cgroup", "12:cpu,cpuacct:/docker/a\n11:memory:/docker/a\n");
   Write("/sys/fs/cgroup/memory/memory.limit_in_bytes", "1048576\n");
   ExpectLimit(1048576, "/sys/fs/cgroup/memory/memory.limit_in_bytes");
-  // What it shows if there is no limit.
+  // Number that the file shows if there is no limit.
   Write("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
   ExpectLimit(Machine(), "");
 }

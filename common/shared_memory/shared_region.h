@@ -28,7 +28,7 @@ struct SlotRequest {
   TraceContext caller;
 };
 
-// What the server writes beside the slot to end a call.
+// The end of a call made in a slot: what the server writes beside the slot.
 struct SlotResponse {
   // gRPC's status code. Unless it is 0, the slot holds an error (EncodeDirectError) instead of a message.
   uint32_t code = 0;

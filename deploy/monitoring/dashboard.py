@@ -94,7 +94,7 @@ def expression(series):
         return f"max ({text}) / avg ({text})"
     if "then" in series:
         raise PanelError(f'series {series["metric"]}: then is "{series["then"]}", want max_over_mean')
-    # Of the states, which are 0 or 1, the one that the job is in.
+    # Each state is 0 or 1. The comparison keeps the one that the job is in.
     return f"{text} == 1" if series.get("unit") == "state" else text
 
 

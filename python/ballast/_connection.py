@@ -90,8 +90,8 @@ class Connection:
         self._tensors: Dict[str, _Tensor] = {}
         self._tables: Dict[str, Table] = {}
         self._row_steps = self._first_step
-        # How often the arrays of the last pulls received values that nobody asked for, and the operations of the last
-        # skip_step().
+        # Number of times that the arrays of the last pulls received values that nobody asked for, and the operations of
+        # the last skip_step().
         self._refreshes = 0
         self._skips: List[Future] = []
         self._position = -1.0

@@ -23,7 +23,7 @@ bool IsThere(const Membership::Member& member) {
 ServerControl::ServerControl(const JobOptions& options, Membership* members, JobStatus* status)
     : options_(options), members_(*members), status_(*status), standbys_(options.servers) {
   if (!options.resume.has_value()) return;
-  // What a damaged one causes, the shards report when they load it.
+  // If the checkpoint is damaged, the shards report the error when they load it.
   if (absl::StatusOr<ShardMap> map = ShardMap::FromProto(options.resume->map()); map.ok())
     resumed_map_ = *std::move(map);
 }

@@ -67,7 +67,7 @@ class ServerControl {
   JobStatus& status_;
   StandbyTable standbys_;
   ShardMap map_;
-  // That of the checkpoint to resume from, if any.
+  // Shard map of the checkpoint to resume from, if any.
   std::optional<ShardMap> resumed_map_;
 };
 

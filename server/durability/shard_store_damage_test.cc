@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a shard store behaves if its files are damaged, truncated, missing or from another format.
+// Tests of a shard store whose files are damaged, truncated, missing or from another format.
 
 #include <algorithm>
 #include <fstream>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a shard store behaves on disks that are full or fail, and after the death of its machine.
+// Tests of a shard store on disks that are full or fail, and after the death of its machine.
 
 #include <memory>
 #include <random>

@@ -19,7 +19,7 @@ constexpr absl::Duration kLongestWait = absl::Seconds(1);
 // A client that rings for nothing that often in a row must not keep a processor busy.
 constexpr int kMaxFruitlessRings = 64;
 constexpr absl::Duration kPause = absl::Milliseconds(1);
-// Of several new calls, those with more bytes are worth another thread.
+// If several calls are new, a call with more bytes is worth another thread.
 constexpr uint32_t kMinSubmittedBytes = 64 << 10;
 
 }  // namespace
@@ -82,7 +82,7 @@ class DataPlane::SlotCall : public Call {
  private:
   const std::shared_ptr<SlotPort> port_;
   const uint32_t slot_;
-  // What the client has written, unchecked.
+  // Place of the request in the slot, as the client has written it, unchecked.
   const uint32_t offset_, bytes_;
 };
 

@@ -18,7 +18,7 @@
 namespace ballast {
 namespace {
 
-// As for gRPC's connections.
+// Same limit on silence as for gRPC's connections.
 constexpr absl::Duration kSilence = absl::Seconds(20);
 constexpr absl::Duration kHandshakeTimeout = absl::Seconds(5);
 // Time for the last responses after Stop.
@@ -28,7 +28,7 @@ constexpr absl::Duration kLongestWait = absl::Minutes(1);
 constexpr uint32_t kMinSubmittedBytes = 64 << 10;
 // More calls, or responses that the client does not read, end the stream.
 constexpr size_t kMostCalls = 2 * StreamRegistry::kCalls;
-// What a stream costs without calls: its buffer and its thread.
+// Memory of a stream without calls: its buffer and its thread.
 constexpr uint64_t kStreamBytes = 64 << 10;
 
 }  // namespace
@@ -90,7 +90,7 @@ void DataPlane::StreamPort::Run() {
   if (!holder_.key.empty() && !socket_->Encrypt(StreamSocket::Side::kServer, holder_.key, kHandshakeTimeout).ok()) {
     return;
   }
-  // Whether the client or the network ended it, there is no one left to tell.
+  // If the client or the network ended the stream, there is no one left to tell.
   stream_.Run(*this).IgnoreError();
   arriving_.reset();
   request_ = {};

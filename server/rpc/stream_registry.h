@@ -30,7 +30,7 @@ class StreamRegistry {
 
   // Who opens a stream.
   struct Holder {
-    // What it presented; empty: nothing.
+    // Token that the client presented; empty: none.
     std::string token;
     // Its address.
     std::string peer;

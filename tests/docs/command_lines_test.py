@@ -244,7 +244,7 @@ def flags_exist(line, folder):
     known = {flag.replace("_", "-") for flag in re.findall(r"--([a-z][\w-]*)", text)} | {"help"}
     for word in line.words[1:]:
         if word == "--":
-            # What follows belongs to the user's program.
+            # The words that follow belong to the user's program.
             break
         flag = re.match(r"--([\w-]+)", word)
         if not flag:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What libFuzzer calls: before it reads its corpus, to write a target's seeds into the directory BALLAST_FUZZ_SEEDS, if
-// it is set; and for each input.
+// Functions that libFuzzer calls: one before it reads its corpus, to write a target's seeds into the directory
+// BALLAST_FUZZ_SEEDS, if that is set; and one for each input.
 #include <fstream>
 
 #include "tests/fuzz/fuzz_target.h"

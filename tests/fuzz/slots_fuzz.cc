@@ -20,7 +20,7 @@ SharedRegion& Region() {
   return **kRegion;
 }
 
-// What a side that keeps to the rules writes.
+// Returns the bytes that a side writes if it keeps to the rules.
 template <typename Write>
 std::string Seed(Write write, absl::string_view in_slot) {
   SharedRegion& region = Region();

@@ -39,7 +39,7 @@ class Cluster:
         self._lost_at = {}
         self.unschedulable = set()  # Host names of pods for which no node has room.
 
-    # What controllers call.
+    # Methods that controllers call.
 
     def pods(self, owner=None):
         return [pod for pod in self._pods.values() if owner is None or pod.owner is owner]
@@ -58,7 +58,7 @@ class Cluster:
             container.close()
         del self._pods[pod.name]
 
-    # What a user does.
+    # Methods that do what a user does.
 
     def apply(self, objects):
         for service in of_kind(objects, "Service"):
@@ -236,7 +236,7 @@ class Cluster:
             if pod.address and pod.subdomain and not pod.terminal and (pod.ready or self._early(pod))})
 
     def _early(self, pod):
-        # Of a JobSet's service, or of one among the objects.
+        # The service is a JobSet's, or one among the objects.
         for controller in self._controllers:
             if isinstance(controller, JobSet) and pod.owner in controller.jobs.values():
                 return controller.published_before_ready

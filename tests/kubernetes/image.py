@@ -37,7 +37,7 @@ def assemble(tree, programs, specs):
     (tree / "etc/passwd").write_text(PASSWD)
     for name in ("hosts", "hostname", "resolv.conf"):
         (tree / "etc" / name).write_text("")
-    # Where a container with a control group namespace sees its own limit.
+    # Files in which a container with a control group namespace sees its own limit.
     (tree / "sys/fs/cgroup/memory").mkdir(parents=True)
     for name in ("memory.max", "memory/memory.limit_in_bytes"):
         (tree / "sys/fs/cgroup" / name).write_text("")

@@ -125,7 +125,7 @@ class Container:
         return {key: text.encode() for key, text in self._kubelet.config_maps[name].items()}
 
     def _publish(self, path, sources, mode):
-        # As the kubelet writes them: links through ..data, so that all files change at once.
+        # Same layout as the kubelet's: links through ..data, so that all files change at once.
         data = path / "..2026_01_01"
         data.mkdir()
         (path / "..data").symlink_to(data.name)

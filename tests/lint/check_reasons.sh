@@ -11,7 +11,7 @@ for reason in $(sed -n 's/^  ERROR_REASON_\([A-Z_]*\) = [1-9].*/\1/p' proto/ball
   echo "docs/protocol/wire_protocol.md: want a line for the reason $reason in its table" >&2
   bad=1
 done
-# What these files refuse ends a program before it serves, or a connection, without a word: nobody can branch on it.
+# A refusal by these files ends a program before it serves, or a connection, without a word: nobody can branch on it.
 own='^(common/run/|common/security/|common/program/network_link\.cc|common/rpc/connection_gate\.cc|server/rpc/port/http2_inspector\.cc)'
 git ls-files 'server/*.cc' 'server/*.h' 'client/*.cc' 'client/*.h' 'common/*.cc' 'common/*.h' |
   grep -vE '(_test\.cc|/testing/)|^common/status/error_reason\.cc|^common/rpc/grpc_status\.cc' | grep -vE "$own" |

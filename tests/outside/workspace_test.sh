@@ -24,7 +24,7 @@ stop() {
 }
 trap stop EXIT
 
-# As docs/guide/programs.md says.
+# Makes a workspace as docs/guide/programs.md says.
 mkdir -p "$TEST_TMPDIR/program"
 cd "$TEST_TMPDIR/program"
 cp "$tree/examples/client_example.cc" program.cc

@@ -61,7 +61,7 @@ void SetLimits(const GrpcPort::Options& options, grpc::ServerBuilder& builder) {
 absl::StatusOr<std::unique_ptr<GrpcPort>> GrpcPort::Start(const Options& options, grpc::Service* service) {
   const absl::StatusOr<HostPort> listen = ParseAddress(options.address);
   if (!listen.ok()) return listen.status();
-  // As many as there are files for, if those are few.
+  // If the limit on open files is low, it also limits the connections.
   const absl::StatusOr<uint32_t> room = MakeRoomForConnections(0);
   if (!room.ok()) return room.status();
   absl::StatusOr<std::unique_ptr<ConnectionGate>> gate =

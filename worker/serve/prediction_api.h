@@ -12,7 +12,7 @@
 
 namespace ballast {
 
-// What both interfaces to a served model need.
+// Model that both interfaces serve, and how it follows its job.
 struct PredictionSource {
   // Must outlive the interface.
   ServedModel* model = nullptr;

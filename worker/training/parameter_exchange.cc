@@ -47,7 +47,7 @@ ParameterExchange::ParameterExchange(TrainableModel* model, Client* client, cons
     : model_(model), client_(client), options_(options), unscaler_(model), meter_(options.measure_interval) {
   if (options.scale_loss) stats_.loss_scale = scaler_.emplace().scale();
   std::string first_layer;
-  // Of the group's layers after its first one.
+  // Bytes of the group's layers after its first layer.
   int64_t joined_bytes = 0;
   for (const ParameterGroup& parameters : model->parameter_groups()) {
     // "dense1/weight" belongs to layer "dense1".

@@ -31,7 +31,7 @@ class WeightSample {
 // Returns the sum of the squares of all elements.
 double SumOfSquares(absl::Span<const float> elements);
 
-// What one group of tensors adds to a step's figures.
+// Contribution of one group of tensors to a step's figures.
 struct GroupMeasure {
   // Sum of squares of the gradient that is pushed; nullopt if it does not pass this host's memory as floats.
   std::optional<double> gradient_squares;
@@ -39,7 +39,7 @@ struct GroupMeasure {
   std::vector<WeightSample> weights;
 };
 
-// What a step did to the model.
+// Figures of a step's effect on the model.
 struct StepFigures {
   // Euclidean norm of the step's gradient over all tensors; nullopt if part of it is unknown.
   std::optional<double> gradient_norm;

@@ -6,7 +6,7 @@ from __future__ import annotations
 import ctypes
 import os
 
-# Of malloc.h in glibc.
+# Parameters of mallopt(), from malloc.h in glibc.
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_MAX = -4
 _MOST = 2**31 - 1

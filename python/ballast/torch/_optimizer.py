@@ -63,7 +63,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self._parameters = self._find(optimizer, model)
         self._bundles = bundles_of(self._parameters)
         self._installations = 0
-        # What was sent from a device and is still being copied to the host.
+        # Sent bundles whose gradients are still being copied from a device to the host.
         self._copying: Deque[Bundle] = collections.deque()
         rules = [rule_of(optimizer, index, schedule) for index in range(len(optimizer.param_groups))]
         values = {each.name: each.host_values for each in self._parameters}

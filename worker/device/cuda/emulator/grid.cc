@@ -144,7 +144,7 @@ class Grid {
   size_t running_ = 0;
   bool first_ = true;
   bool waits_ = false;
-  // Where a thread that runs goes on when it waits.
+  // Context of the scheduler, which goes on when the running thread waits.
   boost::context::fiber scheduler_;
 };
 

@@ -29,7 +29,7 @@ struct Rows {
   }
 };
 
-// Where a piece of work is: W channels of a pixel.
+// Place of a piece of work: W channels of a pixel.
 template <int W>
 struct Place {
   unsigned row;

@@ -66,7 +66,7 @@ __device__ void LoadPixels(const Geometry& g, const Bands& bands, const Band& ba
   }
 }
 
-// Where the window of a place begins in the pixels.
+// Returns the index in the pixels at which the window of a place begins.
 __device__ inline int WindowAt(const Geometry& g, const Bands& bands, int place) {
   return place / g.out_width * g.vertical_stride * bands.pixel_row +
          place % g.out_width * g.horizontal_stride * g.channels;

@@ -22,7 +22,7 @@ struct Cover {
   __device__ int pixels() const { return (rows.end - rows.begin) * (columns.end - columns.begin); }
 };
 
-// Of each of W channels, the largest value in a window and its position there, padding included: the first of equal
+// Largest value in a window and its position there, padding included, for each of W channels: the first of equal
 // values, or the first NaN, if any.
 template <int W>
 struct Largest {
