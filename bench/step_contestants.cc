@@ -119,7 +119,7 @@ std::string JobText(const StepTask& task, const BallastSetting& setting) {
       alone ? absl::Substitute(
                   "optimizer { sgd { learning_rate: 1 } }\n"
                   "policy { local_sgd { local_steps: $0 learning_rate: 0.05 } }",
-                  10 * steps)
+                  kLocalReports * steps)
             : absl::Substitute("optimizer { sgd { learning_rate: 0.05 } }\npolicy { $0 {} }", setting.mode);
   const std::string encoding = absl::StrCat("ENCODING_", absl::AsciiStrToUpper(codec));
   return absl::Substitute(
@@ -161,8 +161,8 @@ absl::StatusOr<StepResult> Watch(std::vector<ChildProgram>& workers, const std::
     const absl::StatusOr<Metrics> read = ReadMetrics(metrics);
     if (!read.ok() && !absl::IsNotFound(read.status())) return read.status();
     if (!read.ok()) continue;
-    if (std::optional<StepResult> result = Measure(read->train, seconds, step_samples); result.has_value())
-      return *result;
+    const std::optional<StepResult> result = Measure(read->train, seconds, step_samples);
+    if (result.has_value()) return *result;
   }
   return absl::DeadlineExceededError(absl::StrCat("timed out after ",
                                                   absl::FormatDuration(kStart + absl::Seconds(4 * seconds)),
