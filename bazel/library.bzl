@@ -31,6 +31,10 @@ def ballast_test(name, srcs = None, deps = [], copts = [], **kwargs):
         **kwargs
     )
 
+def _is_for_tests():
+    """Returns whether the package is in the folder tests, of which nothing is optimized (decision 0058)."""
+    return (native.package_name() + "/").startswith("tests/")
+
 def ballast_library(name, srcs = None, hdrs = None, deps = [], copts = [], test = True, **kwargs):
     """A C++ library, and its test if the folder has `name`_test.cc.
 
@@ -45,12 +49,13 @@ def ballast_library(name, srcs = None, hdrs = None, deps = [], copts = [], test 
         library itself and what ballast_test adds need no mention there.
     """
     of_test = {key[len("test_"):]: value for key, value in kwargs.items() if key.startswith("test_")}
+    headers = "test_headers" if _is_for_tests() else "system_headers"
     cc_library(
         name = name,
         srcs = native.glob([name + ".cc"], allow_empty = True) if srcs == None else srcs,
         hdrs = native.glob([name + ".h"], allow_empty = True) if hdrs == None else hdrs,
-        copts = copts + precompiled_copts("system_headers"),
-        deps = deps + ([] if name == "tsan_mutex" else [_ABSEIL]) + precompiled_deps("system_headers"),
+        copts = copts + (TEST_COPTS if _is_for_tests() else []) + precompiled_copts(headers),
+        deps = deps + ([] if name == "tsan_mutex" else [_ABSEIL]) + precompiled_deps(headers),
         **{key: value for key, value in kwargs.items() if not key.startswith("test_")}
     )
     if test and native.glob([name + "_test.cc"], allow_empty = True):

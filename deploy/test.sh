@@ -40,6 +40,11 @@ bounded() {
   timeout --foreground --signal=INT --kill-after=60s "${left}s" "$@" </dev/null
 }
 
+# Tests wait for each other's processes much of the time, and builds for files: one more at once than there are
+# processors keeps these busy.
+more=$(($(nproc) + 1))
+options=(--local_cpu_resources=$more --jobs=$more --keep_going)
+
 if ((${#patterns[@]} == 0)); then
   for check in tests/lint/check_*.sh; do
     name=$(basename "$check" .sh)
@@ -51,13 +56,11 @@ if ((${#patterns[@]} == 0)); then
   patterns=(//...)
   echo "test: building (many minutes, the first time)"
   # A target that does not build fails again in the test run below, where it is counted.
-  bounded bazel build --keep_going //... || true
+  bounded bazel build "${options[@]}" //... || true
 fi
 
 echo "test: running"
 status=0
-# Tests wait for each other's processes much of the time: one more at once than there are processors keeps these busy.
-bounded bazel test --local_cpu_resources=$(($(nproc) + 1)) --keep_going --test_output=summary \
-  --build_event_json_file="$results/events.json" \
+bounded bazel test "${options[@]}" --test_output=summary --build_event_json_file="$results/events.json" \
   -- "${patterns[@]}" || status=$?
 /usr/bin/python3 deploy/count_tests.py "$results" "$status"

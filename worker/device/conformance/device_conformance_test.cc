@@ -157,16 +157,24 @@ void DeviceConformanceTest::ExpectProduct(const ProductShape& shape, bool ta, bo
   SCOPED_TRACE(testing::Message() << m << "x" << n << "x" << k << " " << ta << tb);
   const std::vector<float> a = Random(m * k, 1), b = Random(k * n, 2), c = Random(m * n, 3);
   std::vector<double> want(m * n), scale(m * n);
+  // The second factor by rows.
+  std::vector<float> rows_of_b(k * n);
+  for (int64_t l = 0; l < k; ++l) {
+    for (int64_t j = 0; j < n; ++j) rows_of_b[l * n + j] = b[tb ? j * k + l : l * n + j];
+  }
   for (int64_t i = 0; i < m; ++i) {
-    for (int64_t j = 0; j < n; ++j) {
-      double sum = 0, magnitude = 0;
-      for (int64_t l = 0; l < k; ++l) {
-        const double term = double{a[ta ? l * m + i : i * k + l]} * b[tb ? j * k + l : l * n + j];
-        sum += term;
-        magnitude += std::abs(term);
+    double *const sums = &want[i * n], *const magnitudes = &scale[i * n];
+    for (int64_t l = 0; l < k; ++l) {
+      const double factor = a[ta ? l * m + i : i * k + l];
+      for (int64_t j = 0; j < n; ++j) {
+        const double term = factor * rows_of_b[l * n + j];
+        sums[j] += term;
+        magnitudes[j] += std::abs(term);
       }
-      want[i * n + j] = alpha * sum + double{beta} * c[i * n + j];
-      scale[i * n + j] = std::abs(alpha) * magnitude + std::abs(double{beta} * c[i * n + j]);
+    }
+    for (int64_t j = 0; j < n; ++j) {
+      sums[j] = alpha * sums[j] + double{beta} * c[i * n + j];
+      magnitudes[j] = std::abs(alpha) * magnitudes[j] + std::abs(double{beta} * c[i * n + j]);
     }
   }
   const Matrix first = ta ? Put(k, m, a) : Put(m, k, a);

@@ -170,12 +170,17 @@ class ReferenceNetwork {
     const auto group_of = [&](size_t i) { return over == Over::kChannel ? i % channels : i / channels; };
     std::vector<Values> members(over == Over::kChannel ? channels : x.values.size() / channels);
     for (size_t i = 0; i < x.values.size(); ++i) members[group_of(i)].push_back(x.values[i]);
-    for (size_t i = 0; i < x.values.size(); ++i) {
-      const Values& group = members[group_of(i)];
+    Values means, deviations;
+    for (const Values& group : members) {
       const double mean = Mean(group);
       double variance = 0;
       for (const double value : group) variance += (value - mean) * (value - mean) / group.size();
-      x.values[i] = (x.values[i] - mean) / std::sqrt(variance + epsilon) * scale[i % channels] + offset[i % channels];
+      means.push_back(mean);
+      deviations.push_back(std::sqrt(variance + epsilon));
+    }
+    for (size_t i = 0; i < x.values.size(); ++i) {
+      const size_t group = group_of(i);
+      x.values[i] = (x.values[i] - means[group]) / deviations[group] * scale[i % channels] + offset[i % channels];
     }
     return x;
   }

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <optional>
 #include <vector>
 
@@ -43,14 +44,18 @@ struct EmulatedFactor {
 template <typename T>
 void Compute(const GemmCall& call, const EmulatedFactor& a, const EmulatedFactor& b) {
   const std::vector<float> first = a.Values(), second = b.Values();
+  std::vector<double> sums(call.columns);
   for (int64_t i = 0; i < call.rows; ++i) {
+    std::fill(sums.begin(), sums.end(), 0.0);
+    // By rows of the second factor, so that the loop becomes vectors.
+    for (int64_t k = 0; k < call.depth; ++k) {
+      const double factor = first[i * call.depth + k];
+      const float* const row = second.data() + k * call.columns;
+      for (int64_t j = 0; j < call.columns; ++j) sums[j] += factor * row[j];
+    }
     for (int64_t j = 0; j < call.columns; ++j) {
-      double sum = 0;
-      for (int64_t k = 0; k < call.depth; ++k) {
-        sum += double{first[i * call.depth + k]} * second[k * call.columns + j];
-      }
       T& c = call.c.As<T>()[i * call.columns + j];
-      float value = static_cast<float>(call.alpha * sum);
+      float value = static_cast<float>(call.alpha * sums[j]);
       if (call.beta != 0.0f) value += call.beta * static_cast<float>(c);
       if (call.bias != nullptr) value += call.bias[j];
       c = static_cast<T>(call.relu && value < 0.0f ? 0.0f : value);
