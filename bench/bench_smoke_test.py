@@ -71,11 +71,11 @@ CASES = [
     (["straggler", "--compute-ms", "5", "--seconds", "0.6"],
      ["async_kept", "bounded_kept", "quorum_kept"], ["mode", "kept", "max_staleness", "mean_staleness"]),
     (["step", "--model", "small", "--modes", "sync", "--rounds", "1", "--seconds", "0.3", "--peer", "torch",
-      "--observed", "--instruction_set", "avx2"],
+      "--observed", "--threads", "--instruction_set", "avx2"],
      ["sync_to_ddp_small", "sync_to_rpc_tcp_small", "sync_to_rpc_small", "sync_tcp_to_ddp_small",
       "sync_tcp_to_rpc_tcp_small", "sync_wait_small", "observed_small",
       "sync_to_alone_small", "alone_to_ddp_small"],
-     ["model", "who", "codec", "samples_per_second"]),
+     lambda row: ["model", "who", "codec", "samples_per_second"] + (["threads"] if row["codec"] else [])),
 ]
 
 # Arguments and expected last line.
@@ -123,6 +123,10 @@ def check_case(ballast, env, words, ratios, keys):
     expect(found["machine"]["cores"] >= 1 and found["machine"]["cpu"] and found["machine"]["kernel"],
            f"{words}: machine {found['machine']}")
     expect(found["rows"] != [], f"{words}: no rows")
+    # The threads that carry the messages within a machine have these names.
+    names = {(one["process"], one["thread"]) for row in found["rows"] for one in row.get("threads", [])}
+    if "--threads" in words:
+        expect({("server", "slot calls"), ("worker", "slot answers"), ("worker", "main")} <= names, f"threads {names}")
     for row in found["rows"]:
         row_keys = keys(row) if callable(keys) else keys
         expect(all(key in row for key in row_keys), f"{words}: row {row}")

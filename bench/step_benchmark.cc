@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -47,6 +48,7 @@ std::vector<FlagSpec> Flags() {
       {"codec", "LIST", "Codecs of gradients and values: fp32,fp16,bf16,int8 (fp32,bf16)."},
       {"modes", "LIST", "Modes, from sync,async (both)."},
       {"instruction_set", "avx2|avx512", "Vector instructions of all processes (the best that this machine has)."},
+      {"threads", "", "Also what the threads of our processes did in the last round."},
       {"rounds", "N", "Runs of each contestant; the median counts; 1 to 100 (3)."},
       {"seconds", "S", "Measured seconds of each run, 0.1 to 600 (8)."},
   };
@@ -56,6 +58,7 @@ struct Options {
   bool torch = false;
   bool tls = false;
   bool observed = false;
+  bool threads = false;
   std::vector<std::string> models;
   std::vector<std::string> codecs;
   std::vector<std::string> modes;
@@ -78,6 +81,8 @@ struct Entry {
   // Values of the last round, because they do not vary.
   double bytes_sent = 0;
   double bytes_received = 0;
+  ThreadTable threads;
+  double threads_seconds = 0;
 };
 
 std::vector<Entry> Enter(const Options& options) {
@@ -155,13 +160,42 @@ absl::Status RunRounds(const Options& options, const StepTask& task, std::vector
       one->wait_shares.push_back(result->wait_share);
       one->bytes_sent = result->bytes_sent;
       one->bytes_received = result->bytes_received;
+      one->threads = result->threads;
+      one->threads_seconds = result->threads_seconds;
       ++one;
     }
   }
   return absl::OkStatus();
 }
 
-void AddRows(const StepTask& task, const std::vector<Entry>& all, BenchReport& report, std::ostream& out) {
+// Prints what the threads did, and returns it as JSON: the busiest first, and without those that did next to nothing.
+Json PrintThreads(const Entry& one, std::ostream& out) {
+  constexpr double kLeastShare = 0.002;
+  std::vector<std::pair<std::pair<std::string, std::string>, ThreadTimes>> threads(one.threads.begin(),
+                                                                                   one.threads.end());
+  std::stable_sort(threads.begin(), threads.end(),
+                   [](const auto& a, const auto& b) { return a.second.running_seconds > b.second.running_seconds; });
+  const double steps = one.rates.back() / (kStepWorkers * kStepBatch) * one.threads_seconds;
+  Json all = Json::array();
+  for (const auto& [name, times] : threads) {
+    const double running = times.running_seconds / one.threads_seconds;
+    if (running < kLeastShare) continue;
+    const double ready = times.ready_seconds / one.threads_seconds;
+    all.push_back({{"process", name.first},
+                   {"thread", name.second},
+                   {"threads", times.threads},
+                   {"processors", running},
+                   {"ready", ready},
+                   {"sleeps_per_step", times.sleeps / steps}});
+    out << absl::StrFormat(
+        "  %-6s  %-15s %3d threads: run on %.3f processors, are ready for %.3f more, %.1f sleeps a step\n", name.first,
+        name.second, times.threads, running, ready, times.sleeps / steps);
+  }
+  return all;
+}
+
+void AddRows(const StepTask& task, const std::vector<Entry>& all, bool threads, BenchReport& report,
+             std::ostream& out) {
   const Entry* alone = Find(all, "ballast alone", "fp32");
   const Entry* ddp = Find(all, "torch ddp", "");
   const Entry* rpc = Find(all, "torch rpc", "");
@@ -190,6 +224,7 @@ void AddRows(const StepTask& task, const std::vector<Entry>& all, BenchReport& r
                times(RatioOf(&one, alone)), times(RatioOf(&one, ddp)), times(RatioOf(&one, rpc_tcp)),
                times(RatioOf(&one, rpc)))
         << std::flush;
+    if (threads && one.threads_seconds > 0) report.rows.back()["threads"] = PrintThreads(one, out);
   }
   const Entry* sync = Find(all, "ballast sync", "fp32");
   const Entry* tcp = Find(all, "ballast sync-tcp", "fp32");
@@ -263,7 +298,7 @@ absl::StatusOr<BenchReport> Run(const Options& options, std::ostream& out, std::
     const StepTask task = {model, data, options.seconds};
     std::vector<Entry> all = Enter(options);
     if (absl::Status status = RunRounds(options, task, all, report, err); !status.ok()) return status;
-    AddRows(task, all, report, out);
+    AddRows(task, all, options.threads, report, out);
   }
   return report;
 }
@@ -280,16 +315,17 @@ CommandResult StepCommand(absl::Span<const std::string> args, std::ostream& out,
     const auto rounds = arguments.GetInt("rounds", 3, 1, 100);
     const auto seconds = arguments.GetNumber("seconds", 8, 0.1, 600);
     const auto instructions = arguments.GetChoice("instruction_set", "", {"avx2", "avx512"});
-    const bool tls = arguments.Has("tls"), observed = arguments.Has("observed");
-    return RunUnless(
-        {peer.status(), model.status(), codecs.status(), modes.status(), rounds.status(), seconds.status(),
-         instructions.status()},
-        [=, &out, &err] {
-          const std::vector<std::string> models =
-              *model == "both" ? std::vector<std::string>{"small", "large"} : std::vector<std::string>{*model};
-          return Run({*peer == "torch", tls, observed, models, *codecs, *modes, *rounds, *seconds, *instructions}, out,
-                     err);
-        });
+    const bool tls = arguments.Has("tls"), observed = arguments.Has("observed"), threads = arguments.Has("threads");
+    return RunUnless({peer.status(), model.status(), codecs.status(), modes.status(), rounds.status(), seconds.status(),
+                      instructions.status()},
+                     [=, &out, &err] {
+                       const std::vector<std::string> models = *model == "both"
+                                                                   ? std::vector<std::string>{"small", "large"}
+                                                                   : std::vector<std::string>{*model};
+                       return Run({*peer == "torch", tls, observed, threads, models, *codecs, *modes, *rounds, *seconds,
+                                   *instructions},
+                                  out, err);
+                     });
   };
   return RunBenchmark(kUsage, Flags(), args, parse, out, err);
 }

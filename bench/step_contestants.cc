@@ -127,6 +127,10 @@ std::string JobText(const StepTask& task, const BallastSetting& setting) {
       codec == "fp32" ? "" : absl::StrCat("codec { gradients: ", encoding, " values: ", encoding, " }"));
 }
 
+bool IsWarm(const std::vector<TrainMetrics>& lines) {
+  return !lines.empty() && lines.back().seconds >= lines.front().seconds + kWarmUpSeconds;
+}
+
 // The result between the first line after the warm-up and the last line; nothing if they are less than `seconds`
 // apart. `step_samples`: samples of a step of all workers, which keep step; 0 if they do not. The lines' own count has
 // what other workers have reported so far, which is off by a report.
@@ -150,9 +154,51 @@ std::optional<StepResult> Measure(const std::vector<TrainMetrics>& lines, double
   return result;
 }
 
+// Counts what the threads of a job's processes do. Thread safety: confined to one thread.
+class ThreadWatch {
+ public:
+  ThreadWatch(const ChildServer& server, const std::vector<ChildProgram>& workers)
+      : processes_{{"server", server.pid()}} {
+    for (const ChildProgram& worker : workers) processes_.push_back({"worker", worker.pid()});
+  }
+
+  // Begins to count, at the first call.
+  void Begin() {
+    if (!began_.has_value()) began_ = Count();
+  }
+
+  // Sets what was done since Begin.
+  void End(StepResult& result) const {
+    const Counted now = Count();
+    if (!began_.has_value()) return;
+    result.threads_seconds = absl::ToDoubleSeconds(now.time - began_->time);
+    for (const auto& [name, times] : now.table) {
+      const auto earlier = began_->table.find(name);
+      result.threads[name] = earlier == began_->table.end() ? times : times.Since(earlier->second);
+    }
+  }
+
+ private:
+  struct Counted {
+    absl::Time time;
+    ThreadTable table;
+  };
+
+  Counted Count() const {
+    Counted counted = {absl::Now(), {}};
+    for (const auto& [name, pid] : processes_) {
+      if (!AddThreads(name, pid, counted.table).ok()) return {counted.time, {}};
+    }
+    return counted;
+  }
+
+  std::vector<std::pair<std::string, pid_t>> processes_;
+  std::optional<Counted> began_;
+};
+
 // Watches both workers; the run is over as soon as the result is known.
 absl::StatusOr<StepResult> Watch(std::vector<ChildProgram>& workers, const std::string& metrics, double seconds,
-                                 double step_samples) {
+                                 double step_samples, ThreadWatch threads) {
   const absl::Time deadline = absl::Now() + kStart + absl::Seconds(4 * seconds);
   while (absl::Now() < deadline) {
     for (ChildProgram& worker : workers) {
@@ -161,8 +207,11 @@ absl::StatusOr<StepResult> Watch(std::vector<ChildProgram>& workers, const std::
     const absl::StatusOr<Metrics> read = ReadMetrics(metrics);
     if (!read.ok() && !absl::IsNotFound(read.status())) return read.status();
     if (!read.ok()) continue;
-    const std::optional<StepResult> result = Measure(read->train, seconds, step_samples);
-    if (result.has_value()) return *result;
+    if (IsWarm(read->train)) threads.Begin();
+    std::optional<StepResult> result = Measure(read->train, seconds, step_samples);
+    if (!result.has_value()) continue;
+    threads.End(*result);
+    return *std::move(result);
   }
   return absl::DeadlineExceededError(absl::StrCat("timed out after ",
                                                   absl::FormatDuration(kStart + absl::Seconds(4 * seconds)),
@@ -214,8 +263,8 @@ absl::StatusOr<StepResult> TrainWithBallast(const StepTask& task, const BallastS
   }
   std::optional<Observer> observer;
   if (setting.observed == true) observer.emplace((*servers)[0].address(), pages);
-  absl::StatusOr<StepResult> result =
-      Watch(workers, absl::StrCat(run, "/metrics.jsonl"), task.seconds, StepSamples(task, setting.mode));
+  absl::StatusOr<StepResult> result = Watch(workers, absl::StrCat(run, "/metrics.jsonl"), task.seconds,
+                                            StepSamples(task, setting.mode), ThreadWatch((*servers)[0], workers));
   if (observer.has_value() && result.ok() && observer->answered() < 1 + kStepWorkers) {
     return absl::InternalError(
         absl::StrCat("only ", observer->answered(), " processes answered the scraper, want ", 1 + kStepWorkers));

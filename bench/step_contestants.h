@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "bench/peers/thread_times.h"
 
 namespace ballast {
 
@@ -28,6 +29,9 @@ struct StepResult {
   // Message bytes that a worker sends and receives per step; 0 if unknown.
   double bytes_sent = 0;
   double bytes_received = 0;
+  // What the threads of our processes did in steady state, and for how long; empty if the kernel does not count.
+  ThreadTable threads;
+  double threads_seconds = 0;
 };
 
 // Settings of our own processes.

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/concurrency/named_thread.h"
+
 namespace ballast {
 namespace {
 
@@ -16,7 +18,7 @@ constexpr absl::Duration kMaxMapPause = absl::Seconds(1);
 
 ShardMapFollower::ShardMapFollower(bool shards_move, Calls calls)
     : calls_(std::move(calls)),
-      thread_(shards_move ? std::thread([this] { FollowMoves(); }) : std::thread([this] { RefreshOnRequest(); })) {}
+      thread_(NamedThread("shard map", [this, shards_move] { shards_move ? FollowMoves() : RefreshOnRequest(); })) {}
 
 ShardMapFollower::~ShardMapFollower() {
   Stop();

@@ -64,6 +64,7 @@ class ChildServer {
   static absl::StatusOr<ChildServer> Start(std::vector<std::string> argv, const ScratchFolder& folder);
 
   const std::string& address() const { return address_; }
+  pid_t pid() const { return program_.pid(); }
   // User and system CPU time of all its threads so far; resolution 10 ms.
   double CpuSeconds() const;
   // Peak resident memory.

@@ -126,7 +126,7 @@ std::shared_ptr<StreamCaller> StreamSender::caller() {
   if (caller_ != nullptr) return caller_;
   if (!shutdown_ && !serving_ && absl::Now() >= open_at_) {
     serving_ = true;
-    thread_.Start([this] { Serve(); });
+    thread_.Start("data stream", [this] { Serve(); });
   }
   return nullptr;
 }

@@ -103,7 +103,7 @@ void SlotSender::OnRegion(const v1::SharedRegion& description) {
   if (region.ok() && !shutdown_) {
     if ((*region)->offers_calls()) {
       caller_ = std::make_shared<SlotCaller>(*region);
-      receivers_.Start([caller = caller_] { caller->Run(); });
+      receivers_.Start("slot answers", [caller = caller_] { caller->Run(); });
     }
     pool_ = std::make_shared<SlotPool>(*std::move(region), std::move(pin), caller_);
     return;

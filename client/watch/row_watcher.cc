@@ -11,6 +11,7 @@
 #include "ballast/v1/parameter_service.grpc.pb.h"
 #include "client/coordinator_link.h"
 #include "client/retrying_call.h"
+#include "common/concurrency/named_thread.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/grpc_status.h"
 #include "common/status/error_reason.h"
@@ -143,7 +144,7 @@ class RowWatcher::Shard {
   uint32_t ranges() const { return ranges_; }
 
   void Begin() {
-    thread_ = std::thread([this] { watcher_->OnEnd(Watch()); });
+    thread_ = NamedThread("row deltas", [this] { watcher_->OnEnd(Watch()); });
   }
 
   void Stop() {

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <functional>
-#include <thread>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "common/concurrency/named_thread.h"
 
 namespace ballast {
 
@@ -23,10 +24,12 @@ class BackgroundThreads {
         +[](int* running) { return *running == 0; }, &running_));
   }
 
-  void Start(std::function<void()> run) {
+  // For `name`, see NamedThread.
+  template <size_t kBytes>
+  void Start(const char (&name)[kBytes], std::function<void()> run) {
     absl::MutexLock lock(&mutex_);
     ++running_;
-    std::thread([this, run = std::move(run)]() mutable {
+    NamedThread(name, [this, run = std::move(run)]() mutable {
       run();
       // Destroy what it captured before the owner can go on.
       run = nullptr;

@@ -8,13 +8,14 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/concurrency/named_thread.h"
 #include "common/status/error_reason.h"
 
 namespace ballast {
 
 Executor::Executor(int threads, size_t max_queued) : max_queued_(max_queued), running_(threads) {
   threads_.reserve(threads);
-  for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Run(); });
+  for (int i = 0; i < threads; ++i) threads_.push_back(NamedThread("executor", [this] { Run(); }));
 }
 
 void Executor::Shutdown() {

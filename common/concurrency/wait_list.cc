@@ -5,11 +5,13 @@
 #include <utility>
 #include <vector>
 
+#include "common/concurrency/named_thread.h"
 #include "common/status/error_reason.h"
 
 namespace ballast {
 
-WaitList::WaitList(const Clock* clock) : clock_(clock), sweeper_([this] { SweepUntilStopped(); }) {}
+WaitList::WaitList(const Clock* clock)
+    : clock_(clock), sweeper_(NamedThread("wait deadlines", [this] { SweepUntilStopped(); })) {}
 
 WaitList::~WaitList() {
   {

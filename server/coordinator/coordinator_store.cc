@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/concurrency/named_thread.h"
 #include "common/storage/coordinator_log.h"
 
 namespace ballast {
@@ -13,7 +14,7 @@ absl::StatusOr<std::unique_ptr<CoordinatorStore>> CoordinatorStore::Open(FileSys
   if (absl::Status status = files->MakeFolder(folder); !status.ok()) return status;
   std::unique_ptr<CoordinatorStore> store(new CoordinatorStore(files, std::move(folder), clock));
   if (absl::Status status = store->Recover(); !status.ok()) return status;
-  store->thread_ = std::thread([store = store.get()] { store->SettleUntilStopped(); });
+  store->thread_ = NamedThread("job state", [store = store.get()] { store->SettleUntilStopped(); });
   return store;
 }
 

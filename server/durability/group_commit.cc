@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/concurrency/named_thread.h"
 #include "common/status/error_reason.h"
 
 namespace ballast {
@@ -15,7 +16,7 @@ GroupCommit::GroupCommit(Options options, std::function<void(absl::Status)> on_f
       on_failure_(std::move(on_failure)),
       written_(options.synced),
       synced_(options.synced),
-      thread_([this] { Run(); }) {}
+      thread_(NamedThread("group commit", [this] { Run(); })) {}
 
 GroupCommit::~GroupCommit() {
   {

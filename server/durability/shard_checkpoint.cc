@@ -4,13 +4,17 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/concurrency/named_thread.h"
 #include "common/status/error_reason.h"
 #include "server/durability/shard_snapshot.h"
 
 namespace ballast {
 
 CheckpointWriter::CheckpointWriter(FileSystem* files, std::string folder, uint32_t shard)
-    : files_(*files), folder_(files, std::move(folder)), shard_(shard), thread_([this] { Run(); }) {}
+    : files_(*files),
+      folder_(files, std::move(folder)),
+      shard_(shard),
+      thread_(NamedThread("checkpoints", [this] { Run(); })) {}
 
 CheckpointWriter::~CheckpointWriter() {
   {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/concurrency/named_thread.h"
 #include "server/shard/shard_record.h"
 
 namespace ballast {
@@ -328,7 +329,8 @@ absl::Status AddPart(SnapshotPart part, uint64_t captured_at, ShardBuilder& buil
   return builder.tables().AddRows(rows->about.table_id(), captured, captured_at);
 }
 
-SnapshotThread::SnapshotThread(Options options) : options_(std::move(options)), thread_([this] { Run(); }) {}
+SnapshotThread::SnapshotThread(Options options)
+    : options_(std::move(options)), thread_(NamedThread("snapshots", [this] { Run(); })) {}
 
 SnapshotThread::~SnapshotThread() {
   {

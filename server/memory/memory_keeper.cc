@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "common/concurrency/named_thread.h"
 #include "common/program/this_process.h"
 
 namespace ballast {
@@ -20,7 +21,8 @@ void UnusedMemory::GivenBack(uint64_t unused) {
   floor_ = unused;
 }
 
-MemoryKeeper::MemoryKeeper(absl::Duration period) : period_(period), thread_([this] { Run(); }) {}
+MemoryKeeper::MemoryKeeper(absl::Duration period)
+    : period_(period), thread_(NamedThread("memory keeper", [this] { Run(); })) {}
 
 MemoryKeeper::~MemoryKeeper() {
   {

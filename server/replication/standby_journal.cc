@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/concurrency/named_thread.h"
 #include "common/status/error_reason.h"
 #include "server/replication/shard_stream.h"
 
@@ -53,7 +54,7 @@ StandbyJournal::StandbyJournal(Options options, ParameterShard* shard)
       shard_(shard),
       state_(options_.shard, options_.timeout),
       queue_(options_.max_queued_bytes, options_.least_pace_bytes),
-      thread_([this] { FeedUntilStopped(); }) {}
+      thread_(NamedThread("standby feed", [this] { FeedUntilStopped(); })) {}
 
 StandbyJournal::~StandbyJournal() {
   Close(WithReason(v1::ERROR_REASON_DRAINING, absl::UnavailableError("the server is stopping")));

@@ -192,7 +192,7 @@ void DataPlane::SlotPort::CancelAll() {
 std::function<void()> DataPlane::ServeSlots(std::shared_ptr<SharedRegion> region, std::string token, std::string peer) {
   region->OfferCalls();
   const auto port = std::make_shared<SlotPort>(this, std::move(region), std::move(token), std::move(peer));
-  slot_threads_.Start([port] { port->Run(); });
+  slot_threads_.Start("slot calls", [port] { port->Run(); });
   return [port] { port->Stop(); };
 }
 

@@ -8,6 +8,7 @@
 
 #include "absl/synchronization/mutex.h"
 #include "ballast/internal/v1/standby_service.grpc.pb.h"
+#include "common/concurrency/named_thread.h"
 #include "common/rpc/grpc_status.h"
 #include "grpcpp/grpcpp.h"
 #include "server/rpc/parsed_request.h"
@@ -29,7 +30,7 @@ class Stream
       Finish(ToGrpcStatus(access));
       return;
     }
-    taker_ = std::thread([this] { TakeUntilEnd(); });
+    taker_ = NamedThread("standby takes", [this] { TakeUntilEnd(); });
     absl::MutexLock lock(&mutex_);
     ReadLocked();
   }

@@ -247,11 +247,11 @@ void DataPlane::ServeStream(int socket) {
   const absl::StatusOr<uint64_t> number = streams_.Add([port](const absl::Status& reason) { port->Stop(reason); });
   if (!number.ok()) return;
   // Shared, because a function that can be copied holds it.
-  stream_threads_.Start(
-      [this, port, number = *number, held = std::make_shared<ByteBudget::Reservation>(*std::move(reserved))] {
-        port->Run();
-        streams_.Remove(number);
-      });
+  stream_threads_.Start("data stream", [this, port, number = *number,
+                                        held = std::make_shared<ByteBudget::Reservation>(*std::move(reserved))] {
+    port->Run();
+    streams_.Remove(number);
+  });
 }
 
 }  // namespace ballast

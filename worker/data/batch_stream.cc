@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/concurrency/named_thread.h"
 
 namespace ballast {
 namespace {
@@ -21,7 +22,7 @@ BatchStream::BatchStream(const Dataset* dataset, LeaseSource* leases, Options op
       slots_(std::max(1u, options_.prefetch_batches)) {
   const uint32_t threads = std::max(1u, options_.threads);
   threads_.reserve(threads);
-  for (uint32_t i = 0; i < threads; ++i) threads_.emplace_back([this] { Run(); });
+  for (uint32_t i = 0; i < threads; ++i) threads_.push_back(NamedThread("batches", [this] { Run(); }));
 }
 
 BatchStream::~BatchStream() {

@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "client/coordinator_link.h"
+#include "common/concurrency/named_thread.h"
 
 namespace ballast {
 namespace {
@@ -71,7 +72,7 @@ absl::StatusOr<std::unique_ptr<ModelFollower>> ModelFollower::Start(ServedModel*
   if (status.ok()) status = follower->Read();
   if (status.ok()) status = follower->WatchTables(follower->client_->shard_map());
   if (!status.ok()) return InContext(status, absl::StrCat("cannot follow the job at ", options.coordinator));
-  follower->thread_ = std::thread([owned = follower.get()] { owned->Run(); });
+  follower->thread_ = NamedThread("model follower", [owned = follower.get()] { owned->Run(); });
   return follower;
 }
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/concurrency/named_thread.h"
 
 namespace ballast {
 namespace {
@@ -51,8 +52,8 @@ absl::Status InlinePipeline::Abandon(absl::Duration) {
 ThreadedPipeline::ThreadedPipeline(size_t groups, Deliver deliver)
     : deliver_(std::move(deliver)),
       entries_(groups),
-      collector_([this] { CollectAll(); }),
-      deliverer_([this] { DeliverAll(); }) {}
+      collector_(NamedThread("collector", [this] { CollectAll(); })),
+      deliverer_(NamedThread("deliverer", [this] { DeliverAll(); })) {}
 
 ThreadedPipeline::~ThreadedPipeline() {
   {

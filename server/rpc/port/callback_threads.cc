@@ -7,6 +7,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "common/concurrency/named_thread.h"
 #include "grpc/grpc.h"
 #include "grpc/support/time.h"
 
@@ -58,7 +59,7 @@ class Queues {
 
 CallbackThreads::CallbackThreads(int count) {
   Queues::All().Add(&queue_);
-  for (int i = 0; i < count; ++i) threads_.emplace_back([this] { Run(); });
+  for (int i = 0; i < count; ++i) threads_.push_back(NamedThread("grpc callbacks", [this] { Run(); }));
 }
 
 CallbackThreads::~CallbackThreads() {

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "common/concurrency/named_thread.h"
+
 namespace ballast {
 namespace {
 
@@ -45,7 +47,7 @@ void* PageArena::Allocate(size_t bytes) {
   segment_bytes_ += bytes;
   void* segment = mappings_.back().begin + next_;
   next_ += bytes;
-  if (!ahead_.joinable() && WantsPageLocked()) ahead_ = std::thread([this] { RunAhead(); });
+  if (!ahead_.joinable() && WantsPageLocked()) ahead_ = NamedThread("pages ahead", [this] { RunAhead(); });
   return segment;
 }
 

@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "absl/strings/str_cat.h"
+#include "common/concurrency/named_thread.h"
 #include "common/status/error_reason.h"
 
 namespace ballast {
@@ -70,7 +71,7 @@ absl::StatusOr<std::unique_ptr<RowWatch>> RowPublishers::Watch(Request request) 
       watch->table_ids_.push_back(table.table.id);
     }
     const bool runs = options_.period < absl::InfiniteDuration();
-    if (runs && !thread_.joinable()) thread_ = std::thread([this] { Run(); });
+    if (runs && !thread_.joinable()) thread_ = NamedThread("row versions", [this] { Run(); });
   }
   if (!status.ok()) return status;
   const absl::Time now = options_.clock->Now();
