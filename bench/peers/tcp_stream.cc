@@ -2,14 +2,16 @@
 #include "bench/peers/tcp_stream.h"
 
 #include <arpa/inet.h>
-#include <fcntl.h>
 #include <netinet/in.h>
-#include <poll.h>
+#include <openssl/ssl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -17,7 +19,6 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "common/data_stream/stream_socket.h"
 #include "common/storage/file.h"
 
 namespace ballast {
@@ -100,31 +101,66 @@ absl::Status SendBlock(const Socket& socket, absl::string_view block) {
   return absl::OkStatus();
 }
 
-// Decrypts everything until the sender ends the stream.
-absl::Status ReadTlsToEnd(StreamSocket& stream, std::vector<char>& block) {
-  while (true) {
-    const absl::StatusOr<size_t> got = stream.Read(absl::MakeSpan(block));
-    if (!got.ok()) return absl::OkStatus();
-    if (*got > 0) continue;
-    if (absl::Status status = stream.Wait(POLLIN, absl::Now() + absl::Seconds(kTimeout.tv_sec)); !status.ok()) {
-      return status;
-    }
-  }
+// Both sides have it, so it hides nothing, which is not what is measured.
+constexpr char kKey[] = "the key of a bare stream, public";
+constexpr char kIdentity[] = "bench";
+
+unsigned ClientKey(SSL*, const char*, char* identity, unsigned, unsigned char* key, unsigned) {
+  std::memcpy(identity, kIdentity, sizeof(kIdentity));
+  std::memcpy(key, kKey, sizeof(kKey) - 1);
+  return sizeof(kKey) - 1;
 }
 
-absl::Status SendTlsBlock(StreamSocket& stream, absl::string_view block) {
-  while (!block.empty()) {
-    const iovec piece = {const_cast<char*>(block.data()), block.size()};
-    const absl::StatusOr<size_t> sent = stream.Write({&piece, 1});
-    if (!sent.ok()) return sent.status();
-    block.remove_prefix(*sent);
-    if (*sent > 0) continue;
-    if (absl::Status status = stream.Wait(POLLOUT, absl::Now() + absl::Seconds(kTimeout.tv_sec)); !status.ok()) {
-      return status;
+unsigned ServerKey(SSL*, const char*, unsigned char* key, unsigned) {
+  std::memcpy(key, kKey, sizeof(kKey) - 1);
+  return sizeof(kKey) - 1;
+}
+
+// One end of a stream that OpenSSL encrypts by itself, with its defaults, on a socket that blocks.
+class TlsEnd {
+ public:
+  TlsEnd(const Socket& socket, bool server)
+      : context_(SSL_CTX_new(server ? TLS_server_method() : TLS_client_method())) {
+    // An end that is lost must not raise SIGPIPE in a benchmark.
+    signal(SIGPIPE, SIG_IGN);
+    SSL_CTX_set_min_proto_version(context_.get(), TLS1_3_VERSION);
+    SSL_CTX_set_ciphersuites(context_.get(), "TLS_AES_128_GCM_SHA256");
+    SSL_CTX_set_num_tickets(context_.get(), 0);
+    SSL_CTX_set_psk_client_callback(context_.get(), ClientKey);
+    SSL_CTX_set_psk_server_callback(context_.get(), ServerKey);
+    tls_.reset(SSL_new(context_.get()));
+    SSL_set_fd(tls_.get(), socket.handle());
+    for (const int option : {SO_RCVTIMEO, SO_SNDTIMEO}) {
+      setsockopt(socket.handle(), SOL_SOCKET, option, &kTimeout, sizeof(kTimeout));
+    }
+    ready_ = (server ? SSL_accept(tls_.get()) : SSL_connect(tls_.get())) == 1;
+  }
+
+  bool ready() const { return ready_; }
+
+  absl::Status Send(absl::string_view block) {
+    size_t sent = 0;
+    if (SSL_write_ex(tls_.get(), block.data(), block.size(), &sent) == 1) return absl::OkStatus();
+    return absl::UnavailableError("cannot write to a TLS stream");
+  }
+
+  // Decrypts everything until the other side ends the stream.
+  void ReadToEnd(std::vector<char>& block) {
+    size_t got = 0;
+    while (SSL_read_ex(tls_.get(), block.data(), block.size(), &got) == 1) {
     }
   }
-  return absl::OkStatus();
-}
+
+ private:
+  struct Free {
+    void operator()(SSL_CTX* context) const { SSL_CTX_free(context); }
+    void operator()(SSL* tls) const { SSL_free(tls); }
+  };
+
+  const std::unique_ptr<SSL_CTX, Free> context_;
+  std::unique_ptr<SSL, Free> tls_;
+  bool ready_ = false;
+};
 
 // Returns a socket of the caller's.
 absl::StatusOr<int> ConnectTo(const std::string& address) {
@@ -193,9 +229,6 @@ absl::StatusOr<TcpRound> SendStream(const std::string& address, absl::string_vie
       });
 }
 
-// Both sides have it, so it hides nothing, which is not what is measured.
-std::string Key() { return std::string(StreamSocket::kKeyBytes, 'k'); }
-
 }  // namespace
 
 absl::Status ServeTcpSink(const std::string& address_file) {
@@ -212,11 +245,9 @@ absl::Status ServeSgdSink(const std::string& address_file) {
 absl::Status ServeTlsSink(const std::string& address_file) {
   std::vector<char> block(kBlockBytes);
   return ServeSink(address_file, [&](int socket) {
-    fcntl(socket, F_SETFL, O_NONBLOCK);
-    StreamSocket stream(socket);
-    if (stream.Encrypt(StreamSocket::Side::kServer, Key(), absl::Seconds(kTimeout.tv_sec)).ok()) {
-      ReadTlsToEnd(stream, block).IgnoreError();
-    }
+    const Socket peer(socket);
+    TlsEnd end(peer, /*server=*/true);
+    if (end.ready()) end.ReadToEnd(block);
   });
 }
 
@@ -232,16 +263,16 @@ absl::StatusOr<TcpRound> SendSgdStream(const std::string& address, absl::string_
 absl::StatusOr<TcpRound> SendTlsStream(const std::string& address, absl::string_view bytes, absl::Duration duration) {
   const absl::StatusOr<int> socket = ConnectTo(address);
   if (!socket.ok()) return socket.status();
-  fcntl(*socket, F_SETFL, O_NONBLOCK);
-  StreamSocket stream(*socket);
-  const absl::Duration timeout = absl::Seconds(kTimeout.tv_sec);
-  if (absl::Status status = stream.Encrypt(StreamSocket::Side::kClient, Key(), timeout); !status.ok()) return status;
+  const Socket stream(*socket);
+  TlsEnd end(stream, /*server=*/false);
+  if (!end.ready()) return absl::UnavailableError("TLS handshake with the sink of a stream failed");
   return SendFor(
-      bytes, duration, [&](absl::string_view block) { return SendTlsBlock(stream, block); },
+      bytes, duration, [&](absl::string_view block) { return end.Send(block); },
       [&] {
-        shutdown(stream.descriptor(), SHUT_WR);
+        shutdown(stream.handle(), SHUT_WR);
         std::vector<char> nothing(1);
-        return ReadTlsToEnd(stream, nothing);
+        end.ReadToEnd(nothing);
+        return absl::OkStatus();
       });
 }
 

@@ -19,7 +19,7 @@ namespace ballast {
 absl::Status ServeTcpSink(const std::string& address_file);
 // The same for streams of gradients: subtracts each block, scaled, from weights, which is the least that a push is for.
 absl::Status ServeSgdSink(const std::string& address_file);
-// The same for streams with TLS: OpenSSL alone, with the cipher and key exchange of data streams.
+// The same for streams with TLS: OpenSSL alone, with the cipher of data streams.
 absl::Status ServeTlsSink(const std::string& address_file);
 
 struct TcpRound {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/data_stream/message_stream.h"
 
-#include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -23,6 +22,10 @@ namespace {
 constexpr size_t kReadAheadBytes = 16 << 10;
 // Most pieces that one write takes.
 constexpr size_t kMaxPieces = 64;
+// To sleep and be woken takes tens of microseconds, so as long as messages come sooner than that, a thread looks for
+// the next one instead: the longest time without sleep, and the longest wait after which it does so again.
+constexpr absl::Duration kLook = absl::Microseconds(20);
+constexpr absl::Duration kShort = absl::Microseconds(60);
 
 absl::Status Lost(const std::string& why) {
   return WithReason(v1::ERROR_REASON_UNREACHABLE,
@@ -237,6 +240,21 @@ absl::StatusOr<bool> MessageStream::ReadMessage(MessageReceiver& receiver) {
   return true;
 }
 
+int MessageStream::Poll(absl::Span<pollfd> files, absl::Duration timeout) {
+  const absl::Time begun = absl::Now();
+  int ready = 0;
+  if (waits_shortly_ && !in_message_) {
+    while (ready == 0 && absl::Now() < begun + kLook) ready = poll(files.data(), files.size(), 0);
+  }
+  if (ready == 0) {
+    const int64_t milliseconds = std::clamp<int64_t>(absl::ToInt64Milliseconds(timeout) + 1, 0, 60'000);
+    ready = poll(files.data(), files.size(), static_cast<int>(milliseconds));
+  }
+  if (ready < 0 && errno == EINTR) ready = 0;
+  waits_shortly_ = absl::Now() - begun < kShort;
+  return ready;
+}
+
 absl::Status MessageStream::Wait(absl::Time next) {
   const absl::Time now = absl::Now();
   const bool reading = in_message_ || begin_ < end_;
@@ -256,8 +274,7 @@ absl::Status MessageStream::Wait(absl::Time next) {
     }
   }
   std::array<pollfd, 2> files = {pollfd{socket_->descriptor(), events, 0}, pollfd{wake_, POLLIN, 0}};
-  const int64_t milliseconds = std::clamp<int64_t>(absl::ToInt64Milliseconds(next - now) + 1, 0, 60'000);
-  if (poll(files.data(), files.size(), static_cast<int>(milliseconds)) < 0 && errno != EINTR) {
+  if (Poll(absl::MakeSpan(files), next - now) < 0) {
     return absl::ErrnoToStatus(errno, "cannot wait for a data stream");
   }
   if ((files[1].revents & POLLIN) != 0) {
@@ -315,10 +332,6 @@ size_t MessageStream::unsent() const {
   return queue_.size();
 }
 
-bool MessageStream::has_more() const {
-  if (begin_ < end_) return true;
-  pollfd file = {socket_->descriptor(), POLLIN, 0};
-  return poll(&file, 1, 0) > 0;
-}
+bool MessageStream::HasMore() { return begin_ < end_ || socket_->HasMore(); }
 
 }  // namespace ballast

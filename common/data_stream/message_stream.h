@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <poll.h>
+
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -16,6 +18,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "common/data_stream/stream_frame.h"
 #include "common/data_stream/stream_socket.h"
 #include "grpcpp/support/byte_buffer.h"
@@ -68,7 +71,7 @@ class MessageStream {
   // Number of messages that the connection has not taken.
   size_t unsent() const;
   // Returns whether more has arrived than Run has read. For the thread in Run.
-  bool has_more() const;
+  bool HasMore();
 
  private:
   // A message on its way.
@@ -101,6 +104,8 @@ class MessageStream {
   absl::StatusOr<bool> ReadHeader(MessageReceiver& receiver);
   // Waits for the connection, for a wake-up, or until `next`.
   absl::Status Wait(absl::Time next);
+  // Waits like poll(2). Returns the number of files with events.
+  int Poll(absl::Span<pollfd> files, absl::Duration timeout);
   void RunTasks() ABSL_LOCKS_EXCLUDED(mutex_);
   void EndAll(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -117,6 +122,8 @@ class MessageStream {
   char* to_ = nullptr;
   size_t received_ = 0;
   absl::Time last_read_;
+  // The last wait was short, as between small messages that answer each other.
+  bool waits_shortly_ = false;
 
   mutable absl::Mutex mutex_;
   std::deque<Outgoing> queue_ ABSL_GUARDED_BY(mutex_);

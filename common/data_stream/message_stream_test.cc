@@ -10,6 +10,7 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <thread>
@@ -44,14 +45,16 @@ Sockets Connect() {
   return {std::make_unique<StreamSocket>(client), std::make_unique<StreamSocket>(server)};
 }
 
-// Both encrypt with these keys; returns how that ends for the client.
-absl::Status Encrypt(Sockets& sockets, const std::string& client_key, const std::string& server_key) {
+// Both encrypt with these keys, with the cipher that the client prefers; returns how that ends for the client.
+absl::Status Encrypt(Sockets& sockets, const std::string& client_key, const std::string& server_key,
+                     StreamSocket::Cipher cipher = StreamSocket::FastestCipher()) {
   absl::Status at_server;
   std::thread server([&] {
     at_server = sockets.second->Encrypt(StreamSocket::Side::kServer, server_key, absl::Seconds(30));
     if (!at_server.ok()) sockets.second->ShutDown();
   });
-  const absl::Status at_client = sockets.first->Encrypt(StreamSocket::Side::kClient, client_key, absl::Seconds(30));
+  const absl::Status at_client =
+      sockets.first->Encrypt(StreamSocket::Side::kClient, client_key, absl::Seconds(30), cipher);
   if (!at_client.ok()) sockets.first->ShutDown();
   server.join();
   return at_client.ok() ? at_server : at_client;
@@ -165,18 +168,23 @@ TEST(StreamFrameTest, RefusesOtherKindsAndSizes) {
   EXPECT_THAT(DecodeStreamFrame({bytes.data(), bytes.size()}).status().ToString(), HasSubstr("4294967295 bytes, want"));
 }
 
-// With and without TLS.
-class MessageStreamTest : public testing::TestWithParam<bool> {
+// Without TLS, and with either cipher.
+class MessageStreamTest : public testing::TestWithParam<std::optional<StreamSocket::Cipher>> {
  protected:
   Sockets ConnectPair() {
     Sockets sockets = Connect();
-    if (GetParam()) EXPECT_TRUE(Encrypt(sockets, Key('k'), Key('k')).ok());
+    if (GetParam().has_value()) EXPECT_TRUE(Encrypt(sockets, Key('k'), Key('k'), *GetParam()).ok());
     return sockets;
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(Streams, MessageStreamTest, testing::Bool(),
-                         [](const auto& info) { return info.param ? "Tls" : "Plain"; });
+INSTANTIATE_TEST_SUITE_P(Streams, MessageStreamTest,
+                         testing::Values(std::nullopt, StreamSocket::Cipher::kAes128Gcm,
+                                         StreamSocket::Cipher::kChaCha20Poly1305),
+                         [](const auto& info) {
+                           if (!info.param.has_value()) return "Plain";
+                           return *info.param == StreamSocket::Cipher::kAes128Gcm ? "Aes" : "ChaCha";
+                         });
 
 TEST_P(MessageStreamTest, MessagesOfAllSizesArriveInOrderBothWays) {
   auto [left_socket, right_socket] = ConnectPair();

@@ -33,9 +33,12 @@ class StreamSocket {
   static constexpr size_t kKeyBytes = 32;
 
   // From now on encrypts all bytes with TLS 1.3, for which both sides know `key`, and nobody else does. Waits for the
-  // other side, `timeout` at most. Call it before the first Read and Write.
+  // other side, `timeout` at most; the client prefers `cipher`. Call it before the first Read and Write.
   enum class Side { kClient, kServer };
-  absl::Status Encrypt(Side side, absl::string_view key, absl::Duration timeout);
+  enum class Cipher { kAes128Gcm, kChaCha20Poly1305 };
+  absl::Status Encrypt(Side side, absl::string_view key, absl::Duration timeout, Cipher cipher = FastestCipher());
+  // AES if the processor has instructions for it; otherwise ChaCha20 is several times as fast.
+  static Cipher FastestCipher();
 
   int descriptor() const { return socket_; }
 
@@ -48,8 +51,10 @@ class StreamSocket {
   absl::StatusOr<size_t> Write(absl::Span<const iovec> pieces);
 
   // Wait and poll(2) find bytes to read only if there are so many, or the most that the connection holds. For the
-  // thread that reads.
+  // thread that reads, after a Read that would block.
   void WakeAt(size_t bytes);
+  // Returns whether more has arrived than was read. For the thread that reads.
+  bool HasMore() ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Ends the connection in both directions: Read and Write fail soon.
   void ShutDown() const;
@@ -61,9 +66,13 @@ class StreamSocket {
   struct FreeTls {
     void operator()(ssl_st* tls) const;
   };
+  // What OpenSSL reads from and writes to.
+  struct Wire;
 
   absl::StatusOr<size_t> ReadEncrypted(absl::Span<char> to) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<size_t> WriteEncrypted(absl::Span<const iovec> pieces) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Copies the pieces, but for the first `skip` bytes, to gathered_, a record at most. Returns the number of bytes.
+  size_t Gather(absl::Span<const iovec> pieces, size_t skip);
 
   const int socket_;
   // Set by Encrypt, which precedes all use by several threads.
@@ -71,6 +80,7 @@ class StreamSocket {
   // OpenSSL's state must not be used by two threads at a time.
   absl::Mutex mutex_;
   std::string key_;
+  std::unique_ptr<Wire> wire_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<ssl_st, FreeTls> tls_ ABSL_GUARDED_BY(mutex_);
   // Number of bytes that WakeAt has set. Used by the reader.
   int wake_at_ = 1;

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/concurrency/executor.h"
 #include "common/rpc/grpc_status.h"
 #include "common/wire/direct_call.h"
 #include "common/wire/limits.h"
@@ -24,8 +25,10 @@ constexpr absl::Duration kHandshakeTimeout = absl::Seconds(5);
 // Time for the last responses after Stop.
 constexpr absl::Duration kStopTimeout = absl::Seconds(5);
 constexpr absl::Duration kLongestWait = absl::Minutes(1);
-// If more has arrived behind it, a call with more bytes is worth another thread.
+// If more has arrived behind it, a call with more bytes is worth another thread: on two cores, one of which the client
+// may use to send, only if it takes long.
 constexpr uint32_t kMinSubmittedBytes = 64 << 10;
+constexpr uint32_t kMinSubmittedBytesOnTwoCores = 1 << 20;
 // More calls, or responses that the client does not read, end the stream.
 constexpr size_t kMostCalls = 2 * StreamRegistry::kCalls;
 // Memory of a stream without calls: its buffer and its thread.
@@ -167,7 +170,8 @@ absl::Status DataPlane::StreamPort::Received(const StreamFrame& frame) {
   std::shared_ptr<StreamCall> call = std::move(arriving_);
   ++plane_.stream_calls_;
   call->Queue();
-  if (frame.bytes <= kMinSubmittedBytes || !stream_.has_more()) {
+  static const uint32_t kLeast = CoreCount() > 2 ? kMinSubmittedBytes : kMinSubmittedBytesOnTwoCores;
+  if (frame.bytes <= kLeast || !stream_.HasMore()) {
     call->Process(std::move(request_));
     return absl::OkStatus();
   }
