@@ -40,11 +40,6 @@ bounded() {
   timeout --foreground --signal=INT --kill-after=60s "${left}s" "$@" </dev/null
 }
 
-# Tests wait for each other's processes much of the time, and builds for files: one more at once than there are
-# processors keeps these busy.
-more=$(($(nproc) + 1))
-options=(--local_cpu_resources=$more --jobs=$more --keep_going)
-
 if ((${#patterns[@]} == 0)); then
   for check in tests/lint/check_*.sh; do
     name=$(basename "$check" .sh)
@@ -56,11 +51,13 @@ if ((${#patterns[@]} == 0)); then
   patterns=(//...)
   echo "test: building (many minutes, the first time)"
   # A target that does not build fails again in the test run below, where it is counted.
-  bounded bazel build "${options[@]}" //... || true
+  bounded bazel build --keep_going //... || true
 fi
 
 echo "test: running"
 status=0
-bounded bazel test "${options[@]}" --test_output=summary --build_event_json_file="$results/events.json" \
+# As many tests at once as there are processors, which is Bazel's default. With one more, tests whose processes compute
+# took up to three times as long, beyond their limits.
+bounded bazel test --keep_going --test_output=summary --build_event_json_file="$results/events.json" \
   -- "${patterns[@]}" || status=$?
 /usr/bin/python3 deploy/count_tests.py "$results" "$status"
