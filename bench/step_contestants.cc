@@ -127,16 +127,15 @@ std::string JobText(const StepTask& task, const BallastSetting& setting) {
       codec == "fp32" ? "" : absl::StrCat("codec { gradients: ", encoding, " values: ", encoding, " }"));
 }
 
-bool IsWarm(const std::vector<TrainMetrics>& lines) {
-  return !lines.empty() && lines.back().seconds >= lines.front().seconds + kWarmUpSeconds;
-}
+// The run's second at which the warm-up ends; `lines` is not empty.
+double WarmUpEnd(const std::vector<TrainMetrics>& lines) { return lines.front().seconds + kWarmUpSeconds; }
 
 // The result between the first line after the warm-up and the last line; nothing if they are less than `seconds`
 // apart. `step_samples`: samples of a step of all workers, which keep step; 0 if they do not. The lines' own count has
 // what other workers have reported so far, which is off by a report.
 std::optional<StepResult> Measure(const std::vector<TrainMetrics>& lines, double seconds, double step_samples) {
   if (lines.empty()) return std::nullopt;
-  const double from = lines.front().seconds + kWarmUpSeconds;
+  const double from = WarmUpEnd(lines);
   const auto first =
       std::find_if(lines.begin(), lines.end(), [&](const TrainMetrics& line) { return line.seconds >= from; });
   if (first == lines.end() || lines.back().seconds - first->seconds < seconds) return std::nullopt;
@@ -167,12 +166,12 @@ class ThreadWatch {
     if (!began_.has_value()) began_ = Count();
   }
 
-  // Sets what was done since Begin.
+  // Sets what was done since Begin, unless the kernel does not count.
   void End(StepResult& result) const {
-    const Counted now = Count();
-    if (!began_.has_value()) return;
-    result.threads_seconds = absl::ToDoubleSeconds(now.time - began_->time);
-    for (const auto& [name, times] : now.table) {
+    const std::optional<Counted> now = Count();
+    if (!began_.has_value() || !now.has_value()) return;
+    result.threads_seconds = absl::ToDoubleSeconds(now->time - began_->time);
+    for (const auto& [name, times] : now->table) {
       const auto earlier = began_->table.find(name);
       result.threads[name] = earlier == began_->table.end() ? times : times.Since(earlier->second);
     }
@@ -184,10 +183,10 @@ class ThreadWatch {
     ThreadTable table;
   };
 
-  Counted Count() const {
+  std::optional<Counted> Count() const {
     Counted counted = {absl::Now(), {}};
     for (const auto& [name, pid] : processes_) {
-      if (!AddThreads(name, pid, counted.table).ok()) return {counted.time, {}};
+      if (!AddThreads(name, pid, counted.table).ok()) return std::nullopt;
     }
     return counted;
   }
@@ -207,7 +206,7 @@ absl::StatusOr<StepResult> Watch(std::vector<ChildProgram>& workers, const std::
     const absl::StatusOr<Metrics> read = ReadMetrics(metrics);
     if (!read.ok() && !absl::IsNotFound(read.status())) return read.status();
     if (!read.ok()) continue;
-    if (IsWarm(read->train)) threads.Begin();
+    if (!read->train.empty() && read->train.back().seconds >= WarmUpEnd(read->train)) threads.Begin();
     std::optional<StepResult> result = Measure(read->train, seconds, step_samples);
     if (!result.has_value()) continue;
     threads.End(*result);

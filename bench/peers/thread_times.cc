@@ -52,21 +52,19 @@ ThreadTimes ThreadTimes::Since(const ThreadTimes& earlier) const {
 absl::Status AddThreads(const std::string& process, pid_t pid, ThreadTable& table) {
   const std::string tasks = absl::StrCat("/proc/", pid, "/task");
   std::error_code error;
-  absl::Status status = absl::NotFoundError(absl::StrCat("no threads in ", tasks));
+  int found = 0;
   for (std::filesystem::directory_iterator task(tasks, error), end; !error && task != end; task.increment(error)) {
     const absl::StatusOr<ThreadTimes> times = Read(task->path());
-    if (!times.ok()) {
-      status = times.status();
-      continue;
-    }
+    // It has ended meanwhile.
+    if (!times.ok()) continue;
     std::string name;
     std::ifstream comm(task->path() / "comm");
     std::getline(comm, name);
     if (task->path().filename() == std::to_string(pid)) name = "main";
     table[{process, name}] += *times;
-    status = absl::OkStatus();
+    ++found;
   }
-  return status;
+  return found > 0 ? absl::OkStatus() : absl::NotFoundError(absl::StrCat("no threads in ", tasks));
 }
 
 }  // namespace ballast
