@@ -1,6 +1,7 @@
 """C++ libraries with GPU code, compiled by the toolkit's nvcc (see cuda_configure.bzl), and their CPU doubles."""
 
 load("@cuda//:facts.bzl", "CUDA_NVCC", "CUDA_PRESENT", "CUDA_VERSION", "CUDNN_PRESENT", "NCCL_PRESENT")
+load(":precompiled.bzl", "precompiled_copts", "precompiled_deps")
 
 # Machine code for the A100 and H100 families; PTX, which the driver compiles, for later families.
 _ARCHITECTURES = [
@@ -8,6 +9,9 @@ _ARCHITECTURES = [
     "arch=compute_90,code=sm_90",
     "arch=compute_90,code=compute_90",
 ]
+
+# What the files find parsed already (precompiled.bzl).
+_HEADERS = "message_headers"
 
 _EMULATOR = "//worker/device/cuda/emulator:cuda_runtime"
 
@@ -86,11 +90,12 @@ def cuda_library(name, srcs = [], hdrs = [], deps = [], host_deps = [], emulated
             _cuda_objects(name = name + "_objects", srcs = kernels, hdrs = hdrs, deps = deps + host_deps, visibility = ["//visibility:private"])
         native.cc_library(
             name = name,
+            copts = precompiled_copts(_HEADERS),
             srcs = hosts + ([":%s_objects" % name] if kernels else []),
             hdrs = hdrs,
             alwayslink = alwayslink,
             visibility = visibility,
-            deps = deps + host_deps + ["@cuda//:runtime"],
+            deps = deps + host_deps + ["@cuda//:runtime"] + precompiled_deps(_HEADERS),
         )
     if not emulated:
         return
@@ -105,9 +110,10 @@ def cuda_library(name, srcs = [], hdrs = [], deps = [], host_deps = [], emulated
     native.cc_library(
         name = name + "_emulated",
         testonly = True,
+        copts = precompiled_copts(_HEADERS),
         srcs = hosts + [kernel + ".cc" for kernel in kernels],
         hdrs = hdrs,
         textual_hdrs = kernels,
         visibility = visibility,
-        deps = [_double(dep) for dep in deps] + host_deps + [_EMULATOR],
+        deps = [_double(dep) for dep in deps] + host_deps + [_EMULATOR] + precompiled_deps(_HEADERS),
     )

@@ -1,7 +1,7 @@
-"""Declares a library and its test, which is next to it in the same directory."""
+"""Declares libraries and programs, and tests, which are next to what they test."""
 
-load("@rules_cc//cc:defs.bzl", "cc_library", "cc_test")
-load(":precompiled.bzl", "TEST_COPTS", "precompiled_copts", "precompiled_deps")
+load("@rules_cc//cc:defs.bzl", "cc_binary", "cc_library", "cc_test")
+load(":precompiled.bzl", "TEST_COPTS", "headers_for", "precompiled_copts", "precompiled_deps")
 
 _ABSEIL = "@system//:absl"
 
@@ -12,7 +12,7 @@ LOOP_COPTS = ["-O3"] + select({
     "//conditions:default": [],
 })
 
-def ballast_test(name, srcs = None, deps = [], copts = [], **kwargs):
+def ballast_test(name, srcs = None, deps = [], copts = [], headers = None, **kwargs):
     """A GoogleTest program, whose own sources are not optimized (decision 0058).
 
     Args:
@@ -20,14 +20,33 @@ def ballast_test(name, srcs = None, deps = [], copts = [], **kwargs):
       srcs: its sources; by default `name`.cc.
       deps: libraries; GoogleTest with a main function and Abseil are added.
       copts: options of the compiler.
+      headers: which of //bazel's headers its files find parsed already; by default those that fit `deps`.
       **kwargs: as for cc_test.
     """
+    headers = headers or headers_for(native.package_name(), deps, test = True)
     cc_test(
         name = name,
         srcs = srcs or [name + ".cc"],
-        copts = copts + TEST_COPTS + precompiled_copts("test_headers"),
+        copts = copts + TEST_COPTS + precompiled_copts(headers),
         deps = deps + [_ABSEIL, "@system//:gtest_main", "//common/concurrency:tsan_mutex"] +
-               precompiled_deps("test_headers"),
+               precompiled_deps(headers),
+        **kwargs
+    )
+
+def ballast_binary(name, deps = [], copts = [], **kwargs):
+    """A program, or with `linkshared` a shared object.
+
+    Args:
+      name: the program.
+      deps: libraries.
+      copts: options of the compiler.
+      **kwargs: as for cc_binary.
+    """
+    headers = headers_for(native.package_name(), deps, test = False)
+    cc_binary(
+        name = name,
+        copts = copts + precompiled_copts(headers),
+        deps = deps + precompiled_deps(headers),
         **kwargs
     )
 
@@ -49,7 +68,7 @@ def ballast_library(name, srcs = None, hdrs = None, deps = [], copts = [], test 
         library itself and what ballast_test adds need no mention there.
     """
     of_test = {key[len("test_"):]: value for key, value in kwargs.items() if key.startswith("test_")}
-    headers = "test_headers" if _is_for_tests() else "system_headers"
+    headers = headers_for(native.package_name(), deps, test = _is_for_tests())
     cc_library(
         name = name,
         srcs = native.glob([name + ".cc"], allow_empty = True) if srcs == None else srcs,
@@ -60,6 +79,7 @@ def ballast_library(name, srcs = None, hdrs = None, deps = [], copts = [], test 
     )
     if test and native.glob([name + "_test.cc"], allow_empty = True):
         of_test["deps"] = [":" + name] + of_test.get("deps", [])
+        of_test["headers"] = headers_for(native.package_name(), deps + of_test["deps"], test = True)
         ballast_test(name = name + "_test", **of_test)
     elif of_test:
         fail("%s has no %s_test.cc, but %s" % (name, name, ["test_" + key for key in of_test]))
@@ -93,4 +113,5 @@ def ballast_room(name, deps = [], test_deps = [], tests = {}, exclude = [], **kw
     for test in native.glob(["*_test.cc"], exclude = exclude, allow_empty = True):
         own = dict(tests.get(test[:-len(".cc")], {}))
         own_deps = [":" + name] + ([":" + name + "_fixture"] if fixtures else []) + test_deps + own.pop("deps", [])
-        ballast_test(name = test[:-len(".cc")], deps = own_deps, **own)
+        of_deps = headers_for(native.package_name(), deps + own_deps, test = True)
+        ballast_test(name = test[:-len(".cc")], deps = own_deps, headers = of_deps, **own)

@@ -1,4 +1,4 @@
-"""Precompiled headers: what most files include of the machine's own libraries, parsed once instead of a thousand times.
+"""Precompiled headers: what most files include, parsed once instead of a thousand times.
 
 Optimized compilations by Clang use them; others include the headers as ever.
 """
@@ -93,6 +93,21 @@ SYSTEM_HEADERS = [
     "vector",
 ]
 
+# Generated from protos, for the files that know them.
+MESSAGE_HEADERS = [
+    "ballast/internal/v1/storage.pb.h",
+    "ballast/v1/coordinator_service.grpc.pb.h",
+    "ballast/v1/error.pb.h",
+    "ballast/v1/parameter_service.grpc.pb.h",
+]
+
+MESSAGES = [
+    "//proto/ballast/internal/v1:storage_proto",
+    "//proto/ballast/v1:coordinator_service_proto",
+    "//proto/ballast/v1:error_proto",
+    "//proto/ballast/v1:parameter_service_proto",
+]
+
 # The options of the sources of tests; a precompiled header must have the same.
 TEST_COPTS = ["-O0"]
 
@@ -105,6 +120,8 @@ def _precompiled_headers_impl(ctx):
         requested_features = ctx.features,
         unsupported_features = ctx.disabled_features,
     )
+    base = ctx.file.base
+    own = cc_common.merge_cc_infos(cc_infos = [dep[CcInfo] for dep in ctx.attr.deps]).compilation_context
     variables = cc_common.create_compile_variables(
         feature_configuration = features,
         cc_toolchain = toolchain,
@@ -112,13 +129,23 @@ def _precompiled_headers_impl(ctx):
         # Clang records where the header was made, so all clones and sandboxes say it in the same words (the disk cache
         # compares bytes).
         output_file = _WORKING_DIRECTORY + "/" + output.path,
-        user_compile_flags = ctx.fragments.cpp.copts + ctx.fragments.cpp.cxxopts + ctx.attr.copts + [
+        include_directories = own.includes,
+        quote_include_directories = own.quote_includes,
+        system_include_directories = own.system_includes,
+        user_compile_flags = ctx.fragments.cpp.copts + ctx.fragments.cpp.cxxopts + ctx.attr.copts +
+                             (["-include-pch", base.path] if base else []) + [
             "-xc++-header",
             # Templates that the headers use are instantiated here rather than in each file.
             "-fpch-instantiate-templates",
             "-working-directory=" + _WORKING_DIRECTORY,
             "-Xclang",
             "-fno-pch-timestamp",
+            # Headers of this tree are recorded relative to it, for Bazel's comparison with what a file may include.
+            "--relocatable-pch",
+            "-Xclang",
+            "-isysroot",
+            "-Xclang",
+            _WORKING_DIRECTORY,
         ] + [word for header in ctx.attr.headers for word in ["-include", header]],
     )
     action = ACTION_NAMES.cpp_compile
@@ -134,26 +161,42 @@ def _precompiled_headers_impl(ctx):
             action_name = action,
             variables = variables,
         ),
-        inputs = toolchain.all_files,
+        inputs = depset([base] if base else [], transitive = [toolchain.all_files, own.headers]),
         outputs = [output],
         mnemonic = "PrecompileHeaders",
         progress_message = "Precompiling %s" % ctx.label.name,
     )
+    files = depset([output] + ([base] if base else []), transitive = [own.headers])
     return [
         DefaultInfo(files = depset([output])),
-        CcInfo(compilation_context = cc_common.create_compilation_context(headers = depset([output]))),
+        CcInfo(compilation_context = cc_common.create_compilation_context(headers = files)),
     ]
 
 precompiled_headers = rule(
     implementation = _precompiled_headers_impl,
     attrs = {
+        # Precompiled headers that come before these.
+        "base": attr.label(allow_single_file = [".pch"]),
         "copts": attr.string_list(),
+        # Libraries of which `headers` are.
+        "deps": attr.label_list(providers = [CcInfo]),
         "headers": attr.string_list(mandatory = True),
         "_cc_toolchain": attr.label(default = "@bazel_tools//tools/cpp:current_cc_toolchain"),
     },
     fragments = ["cpp"],
     toolchains = ["@bazel_tools//tools/cpp:toolchain_type"],
 )
+
+def headers_for(package, deps, test):
+    """Returns which headers of //bazel the files of a library or test find parsed already.
+
+    Args:
+      package: the library's.
+      deps: the library's; in the folder common, they say whether it knows the protos. Nearly all else does.
+      test: whether its files are compiled with TEST_COPTS.
+    """
+    knows_messages = not (package + "/").startswith("common/") or [dep for dep in deps if dep.startswith("//proto/")]
+    return ("test_" if test else "") + ("message_headers" if knows_messages else "system_headers")
 
 def precompiled_copts(name):
     """Options with which a file finds the headers of //bazel:`name` parsed already."""
@@ -162,6 +205,11 @@ def precompiled_copts(name):
         str(Label("//bazel:precompiled")): [
             "-include-pch",
             "/".join([part for part in ["$(GENDIR)", root, "bazel", name + ".pch"] if part]),
+            # What the recorded names of this tree's headers are relative to.
+            "-Xclang",
+            "-isysroot",
+            "-Xclang",
+            ".",
         ],
         "//conditions:default": [],
     })

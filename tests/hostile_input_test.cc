@@ -73,7 +73,7 @@ class HostileInputTest : public HostileTest {
             {"ParameterService/PushPull", &push_pull_},
             {"ParameterService/GetStatus", &get_status},
             {"ParameterService/NoSuchMethod", &push_}},
-           5000);
+           2400);
   }
 
   // Methods that may make a call wait for something that never comes.
@@ -257,7 +257,7 @@ TEST_F(CoordinatorHostileInputTest, SurvivesAndTheJobGoesOn) {
           {"CoordinatorService/ReportProgress", &report},
           {"CoordinatorService/GetProgress", &nothing},
           {"CoordinatorService/SaveCheckpoint", &save}},
-         3000);
+         1600);
   EXPECT_EQ(Call("CoordinatorService/Heartbeat", heartbeat).error_message(), "");
   EXPECT_EQ(GetProgress().progress().state(), v1::JOB_STATE_RUNNING);
   // From here on hostile workers may end the job.

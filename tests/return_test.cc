@@ -157,7 +157,7 @@ INSTANTIATE_TEST_SUITE_P(Servers, LostMachineTest,
                          [](const auto& loss) { return absl::StrCat(loss.param.mode, "Server", loss.param.rank); });
 
 TEST_F(ReturnTest, ChaosKillsServersAndWorkersAndNothingAcknowledgedIsMissing) {
-  WriteJob({{"epochs: 3", "epochs: 1200"}});
+  WriteJob({{"epochs: 3", "epochs: 600"}});
   ChildProcess launch = Launch({"--servers", "3", "--workers", "2", "--json", "--max-restarts", "0", "--durability",
                                 "wal", "--chaos", "kill-server=2s,kill-worker=3s"});
   const Summary summary = Finish(launch);
@@ -180,12 +180,12 @@ TEST_F(ReturnTest, WithoutRestartsTheOthersGoOnToTheEnd) {
 }
 
 TEST_F(ReturnTest, ChaosKillsWorkersAndTheRunEndsAsWell) {
-  WriteJob({{"epochs: 3", "epochs: 800"}});
+  WriteJob({{"epochs: 3", "epochs: 400"}});
   ChildProcess launch =
       Launch({"--workers", "2", "--mode", "async", "--json", "--max-restarts", "0", "--chaos", "kill-worker=1s"});
   const Summary summary = Finish(launch);
   EXPECT_GE(summary.restarts, 1) << "kills by --chaos do not count toward --max-restarts";
-  EXPECT_EQ(summary.epochs, 800);
+  EXPECT_EQ(summary.epochs, 400);
   EXPECT_GE(summary.test_accuracy.value_or(0), 0.9);
 }
 

@@ -8,22 +8,23 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/ssl/context.hpp>
+#include <boost/asio/ssl/stream.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/strand.hpp>
 #include <boost/asio/write.hpp>
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
-#include <boost/beast/ssl.hpp>
 #include <chrono>
 #include <exception>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <sstream>
 #include <thread>
-#include <type_traits>
 #include <utility>
 
 #include "absl/base/call_once.h"
+#include "absl/functional/any_invocable.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -155,22 +156,80 @@ struct Shared {
   std::atomic<uint64_t> held_bytes{0};
 };
 
-using PlainStream = beast::tcp_stream;
+// What a connection reads from and writes to. Beast's and Asio's operations, which are compiled for each type of stream
+// and of callback, see this one type of each: with one for TLS and a closure for each step, this file took a minute.
+class Stream {
+ public:
+  using Done = absl::AnyInvocable<void(const error_code&, size_t)>;
+  using executor_type = beast::tcp_stream::executor_type;
 
-// A stream with what it encrypts by.
-struct TlsStream : beast::ssl_stream<beast::tcp_stream> {
-  TlsStream(tcp::socket socket, std::shared_ptr<asio::ssl::context> its_context)
-      : beast::ssl_stream<beast::tcp_stream>(std::move(socket), *its_context), context(std::move(its_context)) {}
-  const std::shared_ptr<asio::ssl::context> context;
+  virtual ~Stream() = default;
+  executor_type get_executor() { return tcp().get_executor(); }
+
+  // As Asio asks of a stream.
+  template <typename Buffers>
+  void async_read_some(const Buffers& buffers, Done done) {
+    Read(*asio::buffer_sequence_begin(buffers), std::move(done));
+  }
+  template <typename Buffers>
+  void async_write_some(const Buffers& buffers, Done done) {
+    Write(*asio::buffer_sequence_begin(buffers), std::move(done));
+  }
+
+  // Has the deadlines.
+  virtual beast::tcp_stream& tcp() = 0;
+  virtual void Handshake(Done done) = 0;
+  // Says that no more follows, so that the client can tell a whole response from one that was cut off.
+  virtual void SayEnd(Done done) = 0;
+
+ private:
+  virtual void Read(asio::mutable_buffer buffer, Done done) = 0;
+  virtual void Write(asio::const_buffer buffer, Done done) = 0;
+};
+
+class PlainStream : public Stream {
+ public:
+  explicit PlainStream(tcp::socket socket) : stream_(std::move(socket)) {}
+
+  beast::tcp_stream& tcp() override { return stream_; }
+  void Handshake(Done done) override { done({}, 0); }
+  // Closing the connection says it.
+  void SayEnd(Done done) override { done({}, 0); }
+
+ private:
+  void Read(asio::mutable_buffer buffer, Done done) override { stream_.async_read_some(buffer, std::move(done)); }
+  void Write(asio::const_buffer buffer, Done done) override { stream_.async_write_some(buffer, std::move(done)); }
+
+  beast::tcp_stream stream_;
+};
+
+class TlsStream : public Stream {
+ public:
+  TlsStream(tcp::socket socket, std::shared_ptr<asio::ssl::context> context)
+      : context_(std::move(context)), stream_(std::move(socket), *context_) {}
+
+  beast::tcp_stream& tcp() override { return stream_.next_layer(); }
+  void Handshake(Done done) override {
+    stream_.async_handshake(asio::ssl::stream_base::server,
+                            [done = std::move(done)](const error_code& error) mutable { done(error, 0); });
+  }
+  void SayEnd(Done done) override {
+    stream_.async_shutdown([done = std::move(done)](const error_code& error) mutable { done(error, 0); });
+  }
+
+ private:
+  void Read(asio::mutable_buffer buffer, Done done) override { stream_.async_read_some(buffer, std::move(done)); }
+  void Write(asio::const_buffer buffer, Done done) override { stream_.async_write_some(buffer, std::move(done)); }
+
+  // What the stream encrypts by.
+  const std::shared_ptr<asio::ssl::context> context_;
+  asio::ssl::stream<beast::tcp_stream> stream_;
 };
 
 // One connection. Its callbacks own it and run one at a time.
-template <typename Stream>
-class Connection : public std::enable_shared_from_this<Connection<Stream>> {
+class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  template <typename... StreamArguments>
-  explicit Connection(Shared* shared, StreamArguments&&... arguments)
-      : stream_(std::forward<StreamArguments>(arguments)...), shared_(shared) {
+  Connection(Shared* shared, std::unique_ptr<Stream> stream) : stream_(std::move(stream)), shared_(shared) {
     full_ = shared_->connections.fetch_add(1) >= shared_->options.max_connections;
   }
   ~Connection() {
@@ -179,20 +238,15 @@ class Connection : public std::enable_shared_from_this<Connection<Stream>> {
   }
 
   void Begin() {
-    if constexpr (std::is_same_v<Stream, TlsStream>) {
-      tcp_stream().expires_after(Chrono(options().request_timeout));
-      stream_.async_handshake(asio::ssl::stream_base::server,
-                              [self = this->shared_from_this()](const error_code& error) {
-                                if (!error) self->BeginRequests();
-                              });
-    } else {
-      BeginRequests();
-    }
+    tcp_stream().expires_after(Chrono(options().request_timeout));
+    stream_->Handshake([self = shared_from_this()](const error_code& error, size_t) {
+      if (!error) self->BeginRequests();
+    });
   }
 
  private:
   const HttpServer::Options& options() const { return shared_->options; }
-  beast::tcp_stream& tcp_stream() { return beast::get_lowest_layer(stream_); }
+  beast::tcp_stream& tcp_stream() { return stream_->tcp(); }
 
   void BeginRequests() {
     if (full_) return Send(Failure(503, "too many connections; try again"), 11, /*keep=*/false, /*body=*/true);
@@ -215,20 +269,19 @@ class Connection : public std::enable_shared_from_this<Connection<Stream>> {
     // A pipelined request may have arrived with the last one.
     if (buffer_.size() > 0) return ReadHeader();
     tcp_stream().expires_after(Chrono(options().idle_timeout));
-    stream_.async_read_some(buffer_.prepare(kReadBytes),
-                            [self = this->shared_from_this()](const error_code& error, size_t bytes) {
-                              // Ends the connection by dropping it.
-                              if (error) return;
-                              self->buffer_.commit(bytes);
-                              self->ReadHeader();
-                            });
+    stream_->async_read_some(buffer_.prepare(kReadBytes),
+                             [self = shared_from_this()](const error_code& error, size_t bytes) {
+                               // Ends the connection by dropping it.
+                               if (error) return;
+                               self->buffer_.commit(bytes);
+                               self->ReadHeader();
+                             });
   }
 
   void ReadHeader() {
     tcp_stream().expires_after(Chrono(options().request_timeout));
-    http::async_read_header(
-        stream_, buffer_, *parser_,
-        [self = this->shared_from_this()](const error_code& error, size_t) { self->OnHeader(error); });
+    Stream::Done done = [self = shared_from_this()](const error_code& error, size_t) { self->OnHeader(error); };
+    http::async_read_header(*stream_, buffer_, *parser_, std::move(done));
   }
 
   void OnHeader(const error_code& error) {
@@ -243,21 +296,21 @@ class Connection : public std::enable_shared_from_this<Connection<Stream>> {
     parser_->eager(true);
     if (!beast::iequals(parser_->get()[http::field::expect], "100-continue")) return ReadBody();
     static constexpr absl::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
-    asio::async_write(stream_, asio::buffer(kContinue.data(), kContinue.size()),
-                      [self = this->shared_from_this()](const error_code& failed, size_t) {
-                        if (!failed) self->ReadBody();
-                      });
+    WriteAll(asio::buffer(kContinue.data(), kContinue.size()),
+             [self = shared_from_this()](const error_code& failed, size_t) {
+               if (!failed) self->ReadBody();
+             });
   }
 
   void ReadBody() {
     if (parser_->is_done()) return Answer();
-    http::async_read_some(stream_, buffer_, *parser_,
-                          [self = this->shared_from_this()](const error_code& error, size_t) {
-                            if (error) return self->OnBadRequest(error);
-                            self->Hold(self->parser_->get().body().size());
-                            if (self->HoldTooMuch()) return self->SendBusy(/*keep=*/false);
-                            self->ReadBody();
-                          });
+    Stream::Done done = [self = shared_from_this()](const error_code& error, size_t) {
+      if (error) return self->OnBadRequest(error);
+      self->Hold(self->parser_->get().body().size());
+      if (self->HoldTooMuch()) return self->SendBusy(/*keep=*/false);
+      self->ReadBody();
+    };
+    http::async_read_some(*stream_, buffer_, *parser_, std::move(done));
   }
 
   void SendBusy(bool keep) {
@@ -267,8 +320,8 @@ class Connection : public std::enable_shared_from_this<Connection<Stream>> {
   }
 
   void OnBadRequest(const error_code& error) {
-    const std::optional<HttpResponse> response = ErrorResponse(error, options());
-    if (response.has_value()) Send(*response, 11, /*keep=*/false, /*body=*/true);
+    std::optional<HttpResponse> response = ErrorResponse(error, options());
+    if (response.has_value()) Send(*std::move(response), 11, /*keep=*/false, /*body=*/true);
   }
 
   void Answer() {
@@ -278,42 +331,42 @@ class Connection : public std::enable_shared_from_this<Connection<Stream>> {
     const std::optional<HttpRequest> request = ToRequest(std::move(got));
     // The time that the handler takes is its own.
     tcp_stream().expires_never();
-    const HttpResponse response =
+    HttpResponse response =
         request.has_value() ? options().handler(*request) : Failure(400, "target: want a path, such as /healthz");
     Hold(response.body.size());
     if (HoldTooMuch()) return SendBusy(keep);
-    Send(response, version, keep, body);
+    Send(std::move(response), version, keep, body);
   }
 
-  void Send(const HttpResponse& from, unsigned version, bool keep, bool body) {
-    response_.emplace();
-    response_->version(version);
-    response_->result(static_cast<unsigned>(from.status));
-    response_->set(http::field::content_type, from.content_type);
-    response_->set(http::field::cache_control, "no-store");
-    response_->set("X-Content-Type-Options", "nosniff");
-    for (const auto& [name, value] : from.headers) response_->set(name, value);
-    response_->keep_alive(keep);
-    response_->content_length(from.body.size());
-    if (body) response_->body() = from.body;
+  // Sends the header alone without `body`, although the header has the length of the body.
+  void Send(HttpResponse from, unsigned version, bool keep, bool body) {
+    http::response<http::empty_body> response;
+    response.version(version);
+    response.result(static_cast<unsigned>(from.status));
+    response.set(http::field::content_type, from.content_type);
+    response.set(http::field::cache_control, "no-store");
+    response.set("X-Content-Type-Options", "nosniff");
+    for (const auto& [name, value] : from.headers) response.set(name, value);
+    response.keep_alive(keep);
+    response.content_length(from.body.size());
+    std::ostringstream header;
+    header << response.base();
+    // One piece: the system would hold back the second of two until the client has acknowledged the first.
+    response_ = body ? std::move(from.body) : "";
+    response_.insert(0, header.str());
     tcp_stream().expires_after(Chrono(options().response_timeout));
-    // Sends the header alone for HEAD, although the header has the length of the body.
-    serializer_.emplace(*response_);
-    http::async_write(stream_, *serializer_, [self = this->shared_from_this(), keep](const error_code& error, size_t) {
+    WriteAll(asio::buffer(response_), [self = shared_from_this(), keep](const error_code& error, size_t) {
       if (error) return;
       if (keep) return self->AwaitRequest();
       self->Close();
     });
   }
 
-  // Ends the connection. TLS first says so, that the client can tell a whole response from one that was cut off.
+  void WriteAll(asio::const_buffer bytes, Stream::Done done) { asio::async_write(*stream_, bytes, std::move(done)); }
+
   void Close() {
-    if constexpr (std::is_same_v<Stream, TlsStream>) {
-      tcp_stream().expires_after(Chrono(kLinger));
-      stream_.async_shutdown([self = this->shared_from_this()](const error_code&) { self->CloseSocket(); });
-    } else {
-      CloseSocket();
-    }
+    tcp_stream().expires_after(Chrono(kLinger));
+    stream_->SayEnd([self = shared_from_this()](const error_code&, size_t) { self->CloseSocket(); });
   }
 
   // Ends the connection so that the client can still read the response, which a reset would discard: stops sending,
@@ -328,26 +381,25 @@ class Connection : public std::enable_shared_from_this<Connection<Stream>> {
   void Drain(size_t drained) {
     if (drained > kMaxDrained) return;
     buffer_.clear();
-    tcp_stream().async_read_some(buffer_.prepare(kReadBytes),
-                                 [self = this->shared_from_this(), drained](const error_code& error, size_t bytes) {
-                                   if (!error) self->Drain(drained + bytes);
-                                 });
+    Stream::Done done = [self = shared_from_this(), drained](const error_code& error, size_t bytes) {
+      if (!error) self->Drain(drained + bytes);
+    };
+    tcp_stream().async_read_some(buffer_.prepare(kReadBytes), std::move(done));
   }
 
   static constexpr size_t kReadBytes = 8192;
   static constexpr size_t kMaxDrained = size_t{16} << 20;
   static constexpr absl::Duration kLinger = absl::Seconds(2);
 
-  Stream stream_;
+  const std::unique_ptr<Stream> stream_;
   Shared* const shared_;
   bool full_ = false;
   // See Hold.
   uint64_t held_ = 0;
   beast::flat_buffer buffer_;
   std::optional<http::request_parser<http::string_body>> parser_;
-  // Set while a response is sent.
-  std::optional<http::response<http::string_body>> response_;
-  std::optional<http::response_serializer<http::string_body>> serializer_;
+  // Header and body of the response that is sent.
+  std::string response_;
 };
 
 class BeastServer : public HttpServer {
@@ -432,8 +484,13 @@ class BeastServer : public HttpServer {
   }
 
   void Begin(tcp::socket socket) {
-    if (tls_ == nullptr) return std::make_shared<Connection<PlainStream>>(&shared_, std::move(socket))->Begin();
-    std::make_shared<Connection<TlsStream>>(&shared_, std::move(socket), tls_->Get())->Begin();
+    std::unique_ptr<Stream> stream;
+    if (tls_ == nullptr) {
+      stream = std::make_unique<PlainStream>(std::move(socket));
+    } else {
+      stream = std::make_unique<TlsStream>(std::move(socket), tls_->Get());
+    }
+    std::make_shared<Connection>(&shared_, std::move(stream))->Begin();
   }
 
   // Out of memory in one connection ends that connection, not the program.

@@ -90,7 +90,7 @@ class FaultTest(unittest.TestCase):
     # Fault 1: an evicted server that exits with 0 would count as done and never come back.
 
     def test_an_evicted_server_of_a_jobset_exits_with_143_and_is_replaced(self):
-        training = self.start("jobset", epochs=3)
+        training = self.start("jobset")
         self.wait_until_training(training)
         pod = training.cluster.find("server", 3)
         training.evict(pod)
