@@ -6,9 +6,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "common/concurrency/executor.h"
 #include "common/flight/flight_dump.h"
 #include "common/job/job_config.h"
+#include "common/program/core_count.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/connection_gate.h"
 #include "common/rpc/credentials.h"

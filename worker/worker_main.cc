@@ -7,7 +7,6 @@
 #include <iostream>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -18,6 +17,7 @@
 #include "common/flight/flight_dump.h"
 #include "common/http/status_server.h"
 #include "common/job/job_overrides.h"
+#include "common/program/core_count.h"
 #include "common/program/env_flags.h"
 #include "common/program/signal_watch.h"
 #include "common/program/this_process.h"
@@ -189,7 +189,7 @@ absl::StatusOr<Worker::Options> ReadOptions() {
   options.cuda.graphs = absl::GetFlag(FLAGS_cuda_graphs);
   const int threads = absl::GetFlag(FLAGS_threads);
   if (threads < 0) return absl::InvalidArgumentError(absl::StrCat("--threads: got ", threads, ", want 0 to 1024"));
-  options.threads = threads > 0 ? threads : std::max(1u, std::thread::hardware_concurrency());
+  options.threads = threads > 0 ? threads : CoreCount();
   options.run_dir = absl::GetFlag(FLAGS_run_dir);
   options.continues_run = absl::GetFlag(FLAGS_continue_run);
   options.shared_memory = absl::GetFlag(FLAGS_shared_memory);

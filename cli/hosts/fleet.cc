@@ -2,10 +2,10 @@
 #include "cli/hosts/fleet.h"
 
 #include <algorithm>
-#include <thread>
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "common/program/core_count.h"
 
 namespace ballast {
 
@@ -72,7 +72,7 @@ std::vector<std::string> Fleet::Close(absl::Duration timeout) {
 
 int Fleet::cores(int host) const {
   if (hosts_[host] != nullptr) return static_cast<int>(hosts_[host]->ready().cores());
-  return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  return CoreCount();
 }
 
 bool Fleet::shares_run_dir() const {

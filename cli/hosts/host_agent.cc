@@ -11,13 +11,13 @@
 #include <cstring>
 #include <filesystem>
 #include <system_error>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "cli/command/command.h"
 #include "cli/hosts/guarded_directory.h"
+#include "common/program/core_count.h"
 #include "common/storage/file.h"
 
 namespace ballast {
@@ -105,7 +105,7 @@ void HostAgent::Handle(const AgentRequest& request) {
 
 AgentReply::Ready HostAgent::SetUp(const AgentRequest::Setup& setup) {
   AgentReply::Ready ready;
-  ready.set_cores(std::max(1u, std::thread::hardware_concurrency()));
+  ready.set_cores(CoreCount());
   if (!setup.probe().empty()) {
     const absl::StatusOr<std::string> content = ReadFile(setup.probe());
     ready.set_shares_run_dir(content.ok() && *content == setup.probe_content());

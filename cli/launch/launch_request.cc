@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <optional>
 #include <system_error>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/cord.h"
@@ -22,6 +21,7 @@
 #include "common/job/job_fields.h"
 #include "common/job/job_file.h"
 #include "common/job/job_overrides.h"
+#include "common/program/core_count.h"
 #include "common/program/network_link.h"
 #include "common/storage/checkpoint_folder.h"
 #include "common/text/nearest_name.h"
@@ -130,7 +130,7 @@ absl::Status ReadHosts(const Arguments& arguments, LaunchPlan& plan) {
   return absl::OkStatus();
 }
 
-int CoresPerWorker(int workers) { return std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / workers); }
+int CoresPerWorker(int workers) { return std::max(1, CoreCount() / workers); }
 
 absl::Status ReadGpus(const Arguments& arguments, LaunchPlan& plan) {
   if (!arguments.Has("gpus")) return absl::OkStatus();

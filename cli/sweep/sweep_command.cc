@@ -7,7 +7,6 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <system_error>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -23,6 +22,7 @@
 #include "cli/sweep/sweep.h"
 #include "cli/sweep/value_grid.h"
 #include "common/program/arguments.h"
+#include "common/program/core_count.h"
 #include "common/run/run_folder.h"
 #include "common/storage/file.h"
 #include "common/text/json_fields.h"
@@ -133,8 +133,7 @@ absl::StatusOr<Plan> ReadPlan(const Arguments& own, const Arguments& launch, con
   // Each host shares out its own cores.
   if (!launch.Has("threads") && !launch.Has("hosts")) {
     const int runs = std::min(plan.parallel, static_cast<int>(plan.points.size()));
-    const int cores = static_cast<int>(std::thread::hardware_concurrency());
-    plan.common = {"--threads", absl::StrCat(std::max(1, cores / (runs * *workers)))};
+    plan.common = {"--threads", absl::StrCat(std::max(1, CoreCount() / (runs * *workers)))};
   }
   plan.common.insert(plan.common.end(), words.launch.begin(), words.launch.end());
   for (const GridPoint& point : plan.points) {

@@ -1,12 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/concurrency/executor.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <atomic>
-#include <cmath>
-#include <fstream>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -60,17 +56,6 @@ void Executor::Run() {
     }
     std::move(task)();
   }
-}
-
-int CoreCount() {
-  int cores = std::max(1u, std::thread::hardware_concurrency());
-  cpu_set_t allowed;
-  if (sched_getaffinity(0, sizeof(allowed), &allowed) == 0) cores = std::min(cores, CPU_COUNT(&allowed));
-  // "200000 100000": microseconds of processor time in a period of so many; "max": no limit.
-  std::ifstream limit("/sys/fs/cgroup/cpu.max");
-  double quota = 0, period = 0;
-  if (limit >> quota >> period && period > 0) cores = std::min(cores, static_cast<int>(std::ceil(quota / period)));
-  return std::max(cores, 1);
 }
 
 void ParallelFor(size_t count, int threads, absl::FunctionRef<void(size_t)> work) {

@@ -53,7 +53,4 @@ class Executor {
 // when all calls have returned. `work` may be called from several threads at once.
 void ParallelFor(size_t count, int threads, absl::FunctionRef<void(size_t)> work);
 
-// Number of cores that the process may use, by its affinity and its container's limit (cgroup v2); at least 1.
-int CoreCount();
-
 }  // namespace ballast

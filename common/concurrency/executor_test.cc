@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/concurrency/executor.h"
 
-#include <sched.h>
-
 #include <atomic>
 #include <vector>
 
@@ -99,20 +97,6 @@ TEST(ParallelForTest, OneThreadIsTheCaller) {
   std::vector<size_t> order;
   ParallelFor(3, 1, [&](size_t index) { order.push_back(index); });
   EXPECT_EQ(order, (std::vector<size_t>{0, 1, 2}));
-}
-
-TEST(CoreCountTest, CountsTheCoresThatTheThreadMayUse) {
-  cpu_set_t before, one;
-  ASSERT_EQ(sched_getaffinity(0, sizeof(before), &before), 0);
-  EXPECT_GE(CoreCount(), 1);
-  EXPECT_LE(CoreCount(), CPU_COUNT(&before));
-  CPU_ZERO(&one);
-  for (int core = 0; CPU_COUNT(&one) == 0; ++core) {
-    if (CPU_ISSET(core, &before)) CPU_SET(core, &one);
-  }
-  ASSERT_EQ(sched_setaffinity(0, sizeof(one), &one), 0);
-  EXPECT_EQ(CoreCount(), 1);
-  ASSERT_EQ(sched_setaffinity(0, sizeof(before), &before), 0);
 }
 
 }  // namespace

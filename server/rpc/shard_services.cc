@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "common/concurrency/executor.h"
+#include "common/program/core_count.h"
 
 namespace ballast {
 namespace {

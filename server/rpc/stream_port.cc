@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/concurrency/executor.h"
+#include "common/program/core_count.h"
 #include "common/rpc/grpc_status.h"
 #include "common/wire/direct_call.h"
 #include "common/wire/limits.h"

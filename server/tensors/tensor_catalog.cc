@@ -8,6 +8,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "common/concurrency/executor.h"
+#include "common/program/core_count.h"
 #include "common/status/error_reason.h"
 #include "common/tensors/declarations.h"
 #include "common/tensors/tensor_spec.h"

@@ -8,7 +8,6 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <system_error>
-#include <thread>
 #include <vector>
 
 #include "absl/algorithm/container.h"
@@ -16,6 +15,7 @@
 #include "absl/strings/str_format.h"
 #include "common/metrics/test_metric.h"
 #include "common/program/arguments.h"
+#include "common/program/core_count.h"
 #include "common/storage/output_file.h"
 #include "common/text/json_fields.h"
 #include "common/text/number_text.h"
@@ -100,7 +100,7 @@ absl::StatusOr<Request> ReadRequest(const std::string& name, const Arguments& ar
   }
   absl::StatusOr<std::string> device = arguments.GetChoice("device", "auto", {"auto", "cpu", "cuda"});
   if (!device.ok()) return device.status();
-  const int cores = std::clamp<int>(std::thread::hardware_concurrency(), 1, kMaxThreads);
+  const int cores = std::min(CoreCount(), kMaxThreads);
   const absl::StatusOr<int> threads = arguments.GetInt("threads", cores, 1, kMaxThreads);
   if (!threads.ok()) return threads.status();
   return Request{.model = arguments.positional()[0],
