@@ -22,10 +22,6 @@ namespace {
 constexpr size_t kReadAheadBytes = 16 << 10;
 // Most pieces that one write takes.
 constexpr size_t kMaxPieces = 64;
-// To sleep and be woken takes tens of microseconds, so as long as messages come sooner than that, a thread looks for
-// the next one instead: the longest time without sleep, and the longest wait after which it does so again.
-constexpr absl::Duration kLook = absl::Microseconds(20);
-constexpr absl::Duration kShort = absl::Microseconds(60);
 
 absl::Status Lost(const std::string& why) {
   return WithReason(v1::ERROR_REASON_UNREACHABLE,
@@ -241,17 +237,17 @@ absl::StatusOr<bool> MessageStream::ReadMessage(MessageReceiver& receiver) {
 }
 
 int MessageStream::Poll(absl::Span<pollfd> files, absl::Duration timeout) {
-  const absl::Time begun = absl::Now();
   int ready = 0;
-  if (waits_shortly_ && !in_message_) {
-    while (ready == 0 && absl::Now() < begun + kLook) ready = poll(files.data(), files.size(), 0);
-  }
-  if (ready == 0) {
+  const auto look = [&] {
+    ready = poll(files.data(), files.size(), 0);
+    return ready != 0;
+  };
+  const auto sleep = [&] {
     const int64_t milliseconds = std::clamp<int64_t>(absl::ToInt64Milliseconds(timeout) + 1, 0, 60'000);
     ready = poll(files.data(), files.size(), static_cast<int>(milliseconds));
-  }
+  };
+  wait_.Wait(/*may_look=*/!in_message_, look, sleep);
   if (ready < 0 && errno == EINTR) ready = 0;
-  waits_shortly_ = absl::Now() - begun < kShort;
   return ready;
 }
 

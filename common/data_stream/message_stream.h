@@ -19,6 +19,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "common/concurrency/eager_wait.h"
 #include "common/data_stream/stream_frame.h"
 #include "common/data_stream/stream_socket.h"
 #include "grpcpp/support/byte_buffer.h"
@@ -122,8 +123,8 @@ class MessageStream {
   char* to_ = nullptr;
   size_t received_ = 0;
   absl::Time last_read_;
-  // The last wait was short, as between small messages that answer each other.
-  bool waits_shortly_ = false;
+  // Small messages that answer each other come soon.
+  EagerWait wait_;
 
   mutable absl::Mutex mutex_;
   std::deque<Outgoing> queue_ ABSL_GUARDED_BY(mutex_);

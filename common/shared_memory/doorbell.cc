@@ -6,19 +6,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <climits>
 #include <ctime>
 
 namespace ballast {
 namespace {
 
-using SteadyClock = std::chrono::steady_clock;
-
-// The longest time without sleep.
-constexpr auto kLook = std::chrono::microseconds(20);
-// A wait of that length with a sleep in it would have been one of kLook without.
-constexpr auto kShort = std::chrono::microseconds(60);
 // Reading the clock takes longer than reading the bell.
 constexpr int kLooksPerTime = 16;
 
@@ -52,20 +45,14 @@ void Doorbell::Wait(uint32_t seen, absl::Duration timeout) {
 }
 
 void DoorbellListener::Wait(uint32_t seen, absl::Duration timeout) {
-  const auto begun = SteadyClock::now();
-  if (!rings_soon_ || !Look(seen)) bell_.Wait(seen, timeout);
-  rings_soon_ = SteadyClock::now() - begun < kShort;
-}
-
-bool DoorbellListener::Look(uint32_t seen) const {
-  const auto end = SteadyClock::now() + kLook;
-  do {
+  const auto look = [&] {
     for (int i = 0; i < kLooksPerTime; ++i) {
       if (bell_.rings() != seen) return true;
       Pause();
     }
-  } while (SteadyClock::now() < end);
-  return false;
+    return false;
+  };
+  wait_.Wait(/*may_look=*/true, look, [&] { bell_.Wait(seen, timeout); });
 }
 
 }  // namespace ballast

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "absl/time/time.h"
+#include "common/concurrency/eager_wait.h"
 
 namespace ballast {
 
@@ -28,8 +29,7 @@ class Doorbell {
 };
 static_assert(sizeof(Doorbell) == 8 && std::atomic<uint32_t>::is_always_lock_free);
 
-// Waits for a doorbell for one thread. To sleep and be woken takes tens of microseconds, so as long as rings come
-// sooner than that, it looks for the next one instead. Thread safety: one thread at a time.
+// Waits for a doorbell for one thread, without sleep as long as rings come soon. Thread safety: one thread at a time.
 class DoorbellListener {
  public:
   // `bell` outlives this.
@@ -39,12 +39,8 @@ class DoorbellListener {
   void Wait(uint32_t seen, absl::Duration timeout);
 
  private:
-  // Returns whether the number of rings soon differs from `seen`.
-  bool Look(uint32_t seen) const;
-
   Doorbell& bell_;
-  // The last wait was short.
-  bool rings_soon_ = false;
+  EagerWait wait_;
 };
 
 }  // namespace ballast
