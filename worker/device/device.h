@@ -98,6 +98,9 @@ class Device : public EmbeddingOperations,
 
   // c = alpha * a b + beta * c; c is not read if beta is 0.
   virtual void Multiply(const Factor& a, const Factor& b, float alpha, float beta, Matrix c) = 0;
+  // c = a b by rows: a row has the bits that Multiply gives it, once it is computed. Null if the device cannot do that
+  // for this product; c is then unchanged. No other operation may be issued while the result exists, except by it.
+  virtual std::unique_ptr<RowsOfProduct> MultiplyByRows(const Factor&, const Factor&, Matrix) { return nullptr; }
   // c = f(a b + bias), with bias[j] on column j, and without f if it is not set. One pass over c if the device can.
   virtual void MultiplyBiasActivate(const Factor& a, const Factor& b, const Buffer& bias, std::optional<Activation> f,
                                     Matrix c) = 0;

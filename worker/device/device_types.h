@@ -42,6 +42,16 @@ struct Factor {
   bool transposed = false;
 };
 
+// The rows of a product, which the host has computed when it needs them; see Device::MultiplyByRows. Thread safety: one
+// call at a time.
+class RowsOfProduct {
+ public:
+  virtual ~RowsOfProduct() = default;
+
+  // Returns once rows [begin, end), and perhaps others, are computed. Computes none a second time.
+  virtual void Compute(int64_t begin, int64_t end) = 0;
+};
+
 enum class Activation { kRelu, kGelu, kTanh };
 
 enum class LossFunction { kSoftmaxCrossEntropy, kMeanSquaredError, kSigmoidCrossEntropy };

@@ -438,22 +438,42 @@ absl::Status Model::RunForward(size_t stage, const BatchView& batch, bool traini
 
 absl::Status Model::RunBackward(const BatchView& batch, StepHooks& hooks) {
   for (auto nodes = node_segments_.rbegin(); nodes != node_segments_.rend(); ++nodes) {
+    const Stage& first = stages_[nodes->first];
+    std::unique_ptr<RowsOfProduct> rows;
     absl::Status status = Repeat(*nodes, PassKind::kBackward, batch, [&]() -> absl::Status {
       for (size_t i = nodes->end; i-- > nodes->first;) {
-        if (absl::Status status = RunBackward(i, batch); !status.ok()) return status;
+        const bool defers = defers_gradients_ && i == nodes->first && first.group.has_value();
+        if (absl::Status status = RunBackward(i, batch, defers ? &rows : nullptr); !status.ok()) return status;
       }
       return absl::OkStatus();
     });
     if (!status.ok()) return status;
-    const Stage& first = stages_[nodes->first];
     if (!first.group.has_value()) continue;
     if (!waits_for_loss()) device(chain_.nodes[nodes->first].device).Mark();
-    if (absl::Status status = hooks.GradientReady(*first.group); !status.ok()) return status;
+    if (rows != nullptr) {
+      absl::MutexLock lock(&deferred_mutex_);
+      deferred_ = {first.parameters.first, chain_.nodes[nodes->first].name, std::move(rows)};
+    }
+    status = hooks.GradientReady(*first.group);
+    ComputeGradient(first.parameters.first, 0, parameters_[first.parameters.first].elements);
+    {
+      absl::MutexLock lock(&deferred_mutex_);
+      deferred_ = {};
+    }
+    if (!status.ok()) return status;
   }
   return absl::OkStatus();
 }
 
-absl::Status Model::RunBackward(size_t stage, const BatchView& batch) {
+void Model::ComputeGradient(size_t index, size_t begin, size_t end) {
+  absl::MutexLock lock(&deferred_mutex_);
+  if (deferred_.rows == nullptr || deferred_.parameter != index || begin >= end) return;
+  const TimelineScope span(timeline_, TimelineRow::kCompute, "gradient", deferred_.layer);
+  const size_t columns = parameters_[index].elements / parameters_[index].shape[0];
+  deferred_.rows->Compute(begin / columns, (end + columns - 1) / columns);
+}
+
+absl::Status Model::RunBackward(size_t stage, const BatchView& batch, std::unique_ptr<RowsOfProduct>* later) {
   const ChainNode& node = chain_.nodes[stage];
   const GradientPlan::Step& step = gradient_plan_.steps[stage];
   if (!step.dy.has_value()) return absl::OkStatus();
@@ -474,8 +494,9 @@ absl::Status Model::RunBackward(size_t stage, const BatchView& batch) {
   }
   const TimelineScope span(timeline_, TimelineRow::kCompute, "backward", node.name);
   if (node.layer != nullptr) {
-    node.layer->Backward(PassOf(stage, batch, true), buffers_->ValueOf(node.input, batch.examples), dy,
-                         step.dx.has_value() ? &dx : nullptr);
+    Pass pass = PassOf(stage, batch, true);
+    pass.later = later;
+    node.layer->Backward(pass, buffers_->ValueOf(node.input, batch.examples), dy, step.dx.has_value() ? &dx : nullptr);
   }
   if (step.other.has_value()) {
     const Matrix other = buffers_->GradientOf(node.input, *step.other, batch.examples);

@@ -8,9 +8,11 @@
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
 #include "ballast/v1/job.pb.h"
 #include "common/trace/timeline_recorder.h"
@@ -74,6 +76,9 @@ class Model : public TrainableModel {
   absl::Span<const float> HostGradient(size_t index) override { return MemoryOf(index).gradient->host(); }
   std::optional<DeviceTensor> DeviceParameter(size_t index) override { return Place(index, *MemoryOf(index).value); }
   DeviceTensor DeviceGradient(size_t index) override { return Place(index, *MemoryOf(index).gradient); }
+
+  bool DeferGradients(bool may) override { return defers_gradients_ = may && waits_for_loss(); }
+  void ComputeGradient(size_t index, size_t begin, size_t end) override ABSL_LOCKS_EXCLUDED(deferred_mutex_);
 
   void Record(TimelineRecorder* timeline) override;
 
@@ -139,7 +144,8 @@ class Model : public TrainableModel {
   // Reads the loss that RunForward computed last.
   absl::StatusOr<BatchResult> ReadLoss(int64_t examples);
   absl::Status RunBackward(const BatchView& batch, StepHooks& hooks);
-  absl::Status RunBackward(size_t stage, const BatchView& batch);
+  // `later`: see Pass.
+  absl::Status RunBackward(size_t stage, const BatchView& batch, std::unique_ptr<RowsOfProduct>* later);
   uint64_t DropoutSeed(const BatchView& batch) const;
 
   const LayerChain chain_;
@@ -159,6 +165,16 @@ class Model : public TrainableModel {
   // Indexed by table; for the current batch.
   std::vector<RowMemory> rows_;
   Transfer transfer_;
+
+  // A gradient of which rows may be missing, during its GradientReady.
+  struct DeferredGradient {
+    size_t parameter = 0;
+    std::string layer;
+    std::unique_ptr<RowsOfProduct> rows;
+  };
+  bool defers_gradients_ = false;
+  absl::Mutex deferred_mutex_;
+  DeferredGradient deferred_ ABSL_GUARDED_BY(deferred_mutex_);
 };
 
 }  // namespace ballast

@@ -107,6 +107,68 @@ TEST_F(ModelTest, HooksAreCalledInForwardThenBackwardOrder) {
   EXPECT_THAT(hooks.notes, ElementsAre("forward 0", "forward 1", "loss of 1", "gradient 1", "gradient 0"));
 }
 
+// Computes a few of a gradient's elements, and looks at the others.
+class Reader : public StepHooks {
+ public:
+  explicit Reader(Model* model) : model_(*model) {}
+
+  absl::Status BeforeForward(size_t) override { return absl::OkStatus(); }
+  absl::Status AfterForward(const BatchResult&) override { return absl::OkStatus(); }
+  absl::Status GradientReady(size_t group) override {
+    const size_t index = model_.parameter_groups()[group].first;
+    const absl::Span<const float> gradient = model_.HostGradient(index);
+    missing_ += gradient.back() == 0 ? 1 : 0;
+    model_.ComputeGradient(index, kElement, kElement + 1);
+    read_.push_back(gradient[kElement]);
+    return error;
+  }
+
+  static constexpr size_t kElement = 100;
+
+  // Groups whose last element is missing.
+  int missing() const { return missing_; }
+  // The element of each group.
+  const std::vector<float>& read() const { return read_; }
+
+  // To be returned.
+  absl::Status error;
+
+ private:
+  Model& model_;
+  int missing_ = 0;
+  std::vector<float> read_;
+};
+
+TEST_F(ModelTest, GradientsMayBeComputedWhileTheyAreRead) {
+  constexpr char kLarge[] =
+      "layers { dense { units: 300 } } layers { dense { units: 400 } } layers { dense { units: 1 } } "
+      "loss { mean_squared_error {} }";
+  constexpr int64_t kFeatures = 500, kExamples = 16;
+  const std::unique_ptr<Model> model = *Create(kLarge, kFeatures);
+  const std::vector<float> features = Random(kFeatures * kExamples, 1), labels = Random(kExamples, 1);
+  const BatchView batch{features, labels, kExamples};
+  SetParameters(*model);
+  ASSERT_TRUE(TrainOnce(*model, batch).ok());
+  const std::vector<float> want = Gradients(*model);
+  const std::unique_ptr<Model> deferring = *Create(kLarge, kFeatures);
+  SetParameters(*deferring);
+  const bool has_kernel = device().MultiplyByRows({{model->DeviceGradient(0).elements.buffer, 16, 300}, true},
+                                                  {{model->DeviceGradient(2).elements.buffer, 16, 400}},
+                                                  {model->DeviceGradient(0).elements.buffer, 300, 400}) != nullptr;
+  EXPECT_TRUE(deferring->DeferGradients(true));
+  Reader reader(deferring.get());
+  ASSERT_TRUE(deferring->Train(batch, reader).ok());
+  EXPECT_EQ(reader.missing(), has_kernel ? 2 : 0);
+  EXPECT_EQ(Gradients(*deferring), want);
+  constexpr size_t kSecond = 300 * 500 + 300, kThird = kSecond + 400 * 300 + 400, kAt = Reader::kElement;
+  EXPECT_THAT(reader.read(), ElementsAre(want[kThird + kAt], want[kSecond + kAt], want[kAt]));
+  reader.error = absl::UnavailableError("shard 1 is away");
+  EXPECT_EQ(deferring->Train(batch, reader).status(), reader.error);
+  EXPECT_FALSE(deferring->DeferGradients(false));
+  ASSERT_TRUE(TrainOnce(*deferring, batch).ok());
+  EXPECT_EQ(Gradients(*deferring), want);
+}
+
 TEST_F(ModelTest, AHooksErrorEndsTheStepAndIsReturned) {
   const std::unique_ptr<Model> model = CreateRandom(kClassifier, 4, 1.0f);
   for (const char* const place : {"forward 1", "loss of 1", "gradient 1"}) {

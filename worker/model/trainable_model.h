@@ -88,7 +88,8 @@ class StepHooks {
   // is computed yet; otherwise all are, and code that uses a gradient earlier must check LossSum() itself.
   virtual absl::Status AfterForward(const BatchResult& result) = 0;
   // Called in backward order when the group's gradients may be read, which may wait for the device. They are not
-  // written again before its BeforeForward in the next Train has returned.
+  // written again before its BeforeForward in the next Train has returned. After TrainableModel::DeferGradients, parts
+  // of them may be missing until this returns; ComputeGradient then computes these.
   virtual absl::Status GradientReady(size_t group) = 0;
 };
 
@@ -145,6 +146,12 @@ class TrainableModel {
   // the devices' own clocks. Null waits for the passes issued so far, adds them and stops; the timeline must stay until
   // then or until the model is destroyed.
   virtual void Record(TimelineRecorder* timeline) = 0;
+
+  // Says whether gradients may be left to be computed while they are read; see GradientReady. Returns false if none is.
+  virtual bool DeferGradients(bool /*may*/) { return false; }
+  // Computes elements [begin, end) of the parameter's gradient, and perhaps others, unless they are already. Any thread
+  // may call it, from the group's GradientReady until its BeforeForward in the next Train returns.
+  virtual void ComputeGradient(size_t /*index*/, size_t /*begin*/, size_t /*end*/) {}
 
   // Runs forward, loss and backward. Gradients are those of the mean loss over the batch's examples. INVALID_ARGUMENT,
   // before any hook is called, for a batch of the wrong size or with a bad label.

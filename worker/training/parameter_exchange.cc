@@ -9,6 +9,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/simd/large_copy.h"
 
 namespace ballast {
 namespace {
@@ -41,10 +42,43 @@ int64_t BytesOf(const TrainableModel& model, const ParameterGroup& parameters) {
   return floats * static_cast<int64_t>(sizeof(float));
 }
 
+// Smaller gradients are one slice, which gains nothing.
+constexpr int64_t kLeastDeferred = int64_t{128} << 10;
+
+// Has the model compute a gradient as far as the client needs it.
+class DeferredGradient : public ElementCopier {
+ public:
+  DeferredGradient(TrainableModel* model, size_t index)
+      : model_(model), index_(index), gradient_(model->HostGradient(index)) {}
+
+  absl::Status Fetch(size_t offset, absl::Span<float> to) override {
+    model_->ComputeGradient(index_, offset, offset + to.size());
+    const absl::Span<const float> from = gradient_.subspan(offset, to.size());
+    if (from.data() == to.data()) return absl::OkStatus();
+    CopyLarge({reinterpret_cast<const char*>(from.data()), from.size() * sizeof(float)},
+              reinterpret_cast<char*>(to.data()));
+    return absl::OkStatus();
+  }
+  absl::Status Store(size_t, absl::Span<const float>) override {
+    return absl::InternalError("got values for a gradient");
+  }
+
+ private:
+  TrainableModel* const model_;
+  const size_t index_;
+  const absl::Span<const float> gradient_;
+};
+
 }  // namespace
 
 ParameterExchange::ParameterExchange(TrainableModel* model, Client* client, const Options& options)
-    : model_(model), client_(client), options_(options), unscaler_(model), meter_(options.measure_interval) {
+    : model_(model),
+      client_(client),
+      options_(options),
+      defers_(model->DeferGradients(options.defer_gradients && options.accumulate_batches == 1 &&
+                                    options.local_learning_rate == 0 && !options.scale_loss)),
+      unscaler_(model),
+      meter_(options.measure_interval) {
   if (options.scale_loss) stats_.loss_scale = scaler_.emplace().scale();
   std::string first_layer;
   // Bytes of the group's layers after its first layer.
@@ -91,6 +125,9 @@ void ParameterExchange::AddTensors(const ParameterGroup& parameters, Group& grou
       values.values = group.value_buffers.emplace_back(device.AllocateHost(elements))->values();
     }
     group.direct.push_back(MakeDirectCopies(group));
+    const bool large =
+        elements >= kLeastDeferred && gradient.encoded.empty() && group.direct.back().gradient == nullptr;
+    group.deferred.push_back(defers_ && large ? std::make_unique<DeferredGradient>(model_, i) : nullptr);
   }
   group.accumulators.resize(group.gradients.size());
 }
@@ -433,6 +470,10 @@ Future<PushResult> ParameterExchange::Push(Group& group, const CurrentBatch& bat
       gradients[i].encoded = {};
     } else if (direct.fetches) {
       gradients[i].copier = direct.gradient;
+    } else if (group.deferred[i] != nullptr && !batch.measured) {
+      gradients[i].copier = group.deferred[i].get();
+    } else if (defers_) {
+      model_->ComputeGradient(gradients[i].tensor_id, 0, gradients[i].values.size());
     }
   }
   const uint64_t examples = std::min<uint64_t>(batch.step_examples, std::numeric_limits<uint32_t>::max());

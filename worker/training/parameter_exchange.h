@@ -79,6 +79,9 @@ class ParameterExchange : public StepHooks {
     // all servers share memory with this process, and the floats need no computation on the host. Smaller ones cost
     // less if they are copied with others.
     int64_t min_direct_bytes = 1 << 20;
+    // Lets the model compute a large gradient part by part while earlier parts are on their way already. Only for
+    // gradients that the client sends as fp32.
+    bool defer_gradients = false;
     // Once it is true, a wait for servers ends within one second.
     const std::atomic<bool>* interrupted = nullptr;
     // Records pushes, pulls and waits; may be null. Must outlive the exchange.
@@ -181,6 +184,8 @@ class ParameterExchange : public StepHooks {
     std::vector<std::unique_ptr<HostMemory>> gradient_buffers;
     // One per parameter.
     std::vector<DirectCopies> direct;
+    // One per parameter; null for one that is complete when the model says that it is ready.
+    std::vector<std::unique_ptr<ElementCopier>> deferred;
     // One per parameter; used if a push is made from several batches.
     std::vector<GradientAccumulator> accumulators;
     // The batch as of its task in the pipeline.
@@ -228,6 +233,7 @@ class ParameterExchange : public StepHooks {
   TrainableModel* const model_;
   Client* const client_;
   const Options options_;
+  const bool defers_;
   // Before the groups, which refer to them.
   std::vector<std::unique_ptr<DeviceElements>> elements_;
   std::vector<Group> groups_;

@@ -54,6 +54,10 @@ std::shared_ptr<void> RegisterWith(const std::vector<NamedDevice>& devices, absl
   return registrations;
 }
 
+bool SendsFloats(const v1::Codec& codec) {
+  return codec.gradients() == v1::ENCODING_UNSPECIFIED || codec.gradients() == v1::ENCODING_FP32;
+}
+
 // Returns whether workers may wait for each other, at layers or rows, so that one without data has to say so.
 bool Pauses(const v1::Job& job) {
   bool all_async = job.policy().has_async();
@@ -257,6 +261,7 @@ absl::Status Worker::Train() {
        .scale_loss = job.training().precision() == v1::FP16,
        .codec = resources_->codec.get(),
        .merge_bytes = kMergeBytes,
+       .defer_gradients = SendsFloats(job.codec()),
        .interrupted = &interrupted_,
        .timeline = timeline_.get(),
        .measure_interval = options_.metrics == nullptr ? absl::InfiniteDuration() : kMeasureInterval});

@@ -114,6 +114,32 @@ absl::Status CheckRange(const Buffer& buffer, int64_t offset, size_t elements) {
                                             " elements at ", offset, ", want a range inside it"));
 }
 
+Product ProductOf(const Factor& a, const Factor& b, Matrix c) {
+  const int64_t depth = a.transposed ? a.matrix.rows : a.matrix.columns;
+  Require((a.transposed ? a.matrix.columns : a.matrix.rows) == c.rows &&
+              (b.transposed ? b.matrix.rows : b.matrix.columns) == c.columns &&
+              (b.transposed ? b.matrix.columns : b.matrix.rows) == depth,
+          "factors do not fit each other or the result");
+  return {Elements(a.matrix).data(),
+          a.transposed,
+          Elements(b.matrix).data(),
+          b.transposed,
+          Elements(c).data(),
+          c.rows,
+          c.columns,
+          depth};
+}
+
+class CpuRowsOfProduct : public RowsOfProduct {
+ public:
+  CpuRowsOfProduct(SmallBatchGemm& gemm, const Product& product) : gemm_(gemm) { gemm_.BeginWeightGradient(product); }
+
+  void Compute(int64_t begin, int64_t end) override { gemm_.ComputeRows(begin, end); }
+
+ private:
+  SmallBatchGemm& gemm_;
+};
+
 class CpuDevice : public Device {
  public:
   CpuDevice(int threads, std::unique_ptr<Convolution> convolution, int64_t memory_bytes)
@@ -202,11 +228,8 @@ class CpuDevice : public Device {
   void Record(TimelineRecorder*) override {}
 
   void Multiply(const Factor& a, const Factor& b, float alpha, float beta, Matrix c) override {
-    const int64_t k = a.transposed ? a.matrix.rows : a.matrix.columns;
-    Require((a.transposed ? a.matrix.columns : a.matrix.rows) == c.rows &&
-                (b.transposed ? b.matrix.rows : b.matrix.columns) == c.columns &&
-                (b.transposed ? b.matrix.columns : b.matrix.rows) == k,
-            "factors do not fit each other or the result");
+    const Product product = ProductOf(a, b, c);
+    const int64_t k = product.depth;
     constexpr int64_t kMax = std::numeric_limits<blasint>::max();
     Require(c.rows <= kMax && c.columns <= kMax && k <= kMax, "matrix is too large for BLAS");
     const absl::Span<float> result = Elements(c);
@@ -216,14 +239,6 @@ class CpuDevice : public Device {
       for (float& value : result) value = beta == 0.0f ? 0.0f : beta * value;
       return;
     }
-    const Product product{Elements(a.matrix).data(),
-                          a.transposed,
-                          Elements(b.matrix).data(),
-                          b.transposed,
-                          result.data(),
-                          c.rows,
-                          c.columns,
-                          k};
     if (alpha == 1.0f && beta == 0.0f && small_batch_.has_value() && small_batch_->Suits(product)) {
       small_batch_->Multiply(product);
       return;
@@ -231,6 +246,12 @@ class CpuDevice : public Device {
     cblas_sgemm(CblasRowMajor, a.transposed ? CblasTrans : CblasNoTrans, b.transposed ? CblasTrans : CblasNoTrans,
                 c.rows, c.columns, k, alpha, product.a, a.matrix.columns, product.b, b.matrix.columns, beta, product.c,
                 c.columns);
+  }
+
+  std::unique_ptr<RowsOfProduct> MultiplyByRows(const Factor& a, const Factor& b, Matrix c) override {
+    const Product product = ProductOf(a, b, c);
+    const bool suits = a.transposed && small_batch_.has_value() && small_batch_->Suits(product);
+    return suits ? std::make_unique<CpuRowsOfProduct>(*small_batch_, product) : nullptr;
   }
 
   void MultiplyBiasActivate(const Factor& a, const Factor& b, const Buffer& bias, std::optional<Activation> f,

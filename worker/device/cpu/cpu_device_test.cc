@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 
+#include <cmath>
+
 #include "absl/strings/str_cat.h"
 #include "worker/device/conformance/device_conformance_test.h"
 #include "worker/device/cpu/im2col_convolution.h"
@@ -62,6 +64,28 @@ TEST(CpuDeviceTest, RefusesHalfPrecisionsWithTheWayOut) {
               absl::UnimplementedError(absl::StrCat("cpu device: got precision ", name,
                                                     ", want fp32: use a GPU (--device cuda), or --precision fp32")));
   }
+}
+
+TEST(CpuDeviceTest, ComputesRowsOfALargeWeightGradientOnDemand) {
+  const std::unique_ptr<Device> device = CreateCpuDevice(1);
+  constexpr int64_t kBatch = 16, kUnits = 300, kInputs = 400;
+  const std::unique_ptr<Buffer> dy = *device->Allocate(kBatch * kUnits), x = *device->Allocate(kBatch * kInputs),
+                                whole = *device->Allocate(kUnits * kInputs), rows = *device->Allocate(kUnits * kInputs);
+  for (const auto& buffer : {dy.get(), x.get()}) {
+    float next = 0;
+    for (float& value : buffer->host()) value = std::sin(++next);
+  }
+  const Factor a{{dy.get(), kBatch, kUnits}, true}, b{{x.get(), kBatch, kInputs}};
+  device->Multiply(a, b, 1.0f, 0.0f, {whole.get(), kUnits, kInputs});
+  const std::unique_ptr<RowsOfProduct> product = device->MultiplyByRows(a, b, {rows.get(), kUnits, kInputs});
+  if (product == nullptr) GTEST_SKIP() << "this processor has no kernel for it";
+  EXPECT_EQ(rows->host()[0], 0);
+  product->Compute(0, 10);
+  EXPECT_EQ(rows->host()[0], whole->host()[0]);
+  EXPECT_EQ(rows->host().back(), 0);
+  product->Compute(10, kUnits);
+  EXPECT_EQ(rows->host(), whole->host());
+  EXPECT_EQ(device->MultiplyByRows({{x.get(), 2, 2}, true}, {{x.get(), 2, 2}}, {rows.get(), 2, 2}), nullptr);
 }
 
 TEST(CpuDeviceDeathTest, FactorsThatDoNotFitAbort) {

@@ -38,11 +38,15 @@ class Dense : public Layer {
   }
 
   void Backward(const Pass& pass, Matrix x, Matrix dy, const Matrix* dx) const override {
-    pass.device.Multiply({dy, true}, {x}, 1.0f, 0.0f, Weight(pass.parameters[0].gradient));
+    const Matrix gradient = Weight(pass.parameters[0].gradient);
+    if (pass.later == nullptr) pass.device.Multiply({dy, true}, {x}, 1.0f, 0.0f, gradient);
     if (!config_.no_bias()) pass.device.SumRows(dy, *pass.parameters[1].gradient);
     if (dx != nullptr) {
       pass.device.Multiply({dy}, {Weight(pass.parameters[0].value)}, 1.0f, 0.0f, *dx);
     }
+    if (pass.later == nullptr) return;
+    *pass.later = pass.device.MultiplyByRows({dy, true}, {x}, gradient);
+    if (*pass.later == nullptr) pass.device.Multiply({dy, true}, {x}, 1.0f, 0.0f, gradient);
   }
 
  private:

@@ -60,6 +60,8 @@ struct Pass {
   std::optional<Activation> activation;
   // Set only if traits().table.
   const RowMemory* rows = nullptr;
+  // If set, Backward may leave the gradient of the first parameter to be computed by rows, after everything else.
+  std::unique_ptr<RowsOfProduct>* later = nullptr;
 };
 
 // Device memory that a layer keeps from batch to batch, or from forward to backward.

@@ -41,7 +41,8 @@ bool SmallBatchGemm::Suits(const Product& q) const {
 
 void SmallBatchGemm::Multiply(const Product& q) {
   if (q.a_transposed) {
-    WeightGradient(q);
+    BeginWeightGradient(q);
+    ComputeRows(0, q.rows);
   } else if (q.b_transposed) {
     Forward(q);
   } else {
@@ -161,16 +162,39 @@ void SmallBatchGemm::InputGradientColumns(const Product& q, Range range, std::ve
 }
 
 // c = a^T b; the depth is the batch. The left side is a, with kRows columns together; the right side is panels of b.
-void SmallBatchGemm::WeightGradient(const Product& q) {
+void SmallBatchGemm::BeginWeightGradient(const Product& q) {
   float* const left = Reserve(left_, RoundUp(q.rows, kRows) * q.depth);
   PackPanels(q.a, q.rows, q.depth, q.rows, kRows, left);
   float* const right = Reserve(right_, RoundUp(q.columns, kernel_.width()) * q.depth);
   PackPanels(q.b, q.columns, q.depth, q.columns, kernel_.width(), right);
-  Split(q.rows, kRows, [&](Range range, int) { WeightGradientRows(q, range, left, right); });
+  begun_ = q;
+  begun_left_ = left;
+  begun_right_ = right;
+  computed_.assign(RoundUp(q.rows, kRows) / kRows, false);
+}
+
+void SmallBatchGemm::ComputeRows(int64_t begin, int64_t end) {
+  // Starting threads costs as much as a few rows.
+  constexpr int64_t kMostParts = 4;
+  if (threads_ > 1) end = std::max(end, std::min(begun_.rows, begin + begun_.rows / kMostParts));
+  const int64_t last = RoundUp(end, kRows) / kRows;
+  for (int64_t group = begin / kRows; group < last;) {
+    if (computed_[group]) {
+      ++group;
+      continue;
+    }
+    const int64_t first = group;
+    for (; group < last && !computed_[group]; ++group) computed_[group] = true;
+    const int64_t offset = first * kRows;
+    Split(std::min(group * kRows, begun_.rows) - offset, kRows, [&](Range range, int) {
+      WeightGradientRows({offset + range.begin, offset + range.end});
+    });
+  }
 }
 
 // kColumns of the right side (128 KiB at a batch of 64) stay in the L2 cache while rows of c are written.
-void SmallBatchGemm::WeightGradientRows(const Product& q, Range range, const float* left, const float* right) const {
+void SmallBatchGemm::WeightGradientRows(Range range) const {
+  const Product& q = begun_;
   constexpr int64_t kColumns = 512;
   // A c too large for the caches is stored past them, which halves the memory traffic.
   constexpr int64_t kLeastToStream = int64_t{4} << 20;
@@ -184,12 +208,12 @@ void SmallBatchGemm::WeightGradientRows(const Product& q, Range range, const flo
     const int64_t j1 = std::min(j0 + kColumns, q.columns);
     for (int64_t i = range.begin; i < range.end; i += kRows) {
       const int64_t rows = std::min(kRows, range.end - i);
-      tile.left = left + i * q.depth;
+      tile.left = begun_left_ + i * q.depth;
       for (int64_t j = j0; j < j1; j += width) {
         const int64_t n = std::min(width, j1 - j);
         const bool whole_vectors = n % kernel_.vector_floats == 0;
         float* const c = q.c + i * q.columns + j;
-        tile.right = right + j * q.depth;
+        tile.right = begun_right_ + j * q.depth;
         tile.c = whole_vectors ? c : end;
         tile.c_row = whole_vectors ? q.columns : width;
         tile.stream = whole_vectors && stream;

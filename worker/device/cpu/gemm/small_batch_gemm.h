@@ -40,6 +40,11 @@ class SmallBatchGemm {
   // At most one of a and b is transposed. c overlaps neither and is not read.
   void Multiply(const Product& product);
 
+  // The weight gradient by rows: BeginWeightGradient reads a, which is transposed, and b. Until the next Multiply or
+  // BeginWeightGradient, ComputeRows then computes rows [begin, end) of c, and perhaps others, unless they are already.
+  void BeginWeightGradient(const Product& product);
+  void ComputeRows(int64_t begin, int64_t end);
+
  private:
   // Indices from `begin` to before `end`.
   struct Range {
@@ -50,8 +55,7 @@ class SmallBatchGemm {
   void Forward(const Product& q);
   void InputGradient(const Product& q);
   void InputGradientColumns(const Product& q, Range range, std::vector<float>& memory) const;
-  void WeightGradient(const Product& q);
-  void WeightGradientRows(const Product& q, Range range, const float* left, const float* right) const;
+  void WeightGradientRows(Range range) const;
 
   // Calls work(range, its index) on one thread each, for consecutive ranges of [0, size). The size of each range
   // except the last is a multiple of `unit`.
@@ -60,6 +64,11 @@ class SmallBatchGemm {
 
   const TileKernel& kernel_;
   const int threads_;
+  // The weight gradient that was begun last: packed a and b, and the groups of kRows rows that are computed.
+  Product begun_;
+  const float* begun_left_ = nullptr;
+  const float* begun_right_ = nullptr;
+  std::vector<bool> computed_;
   // Scratch memory for packing and sums; kept between calls, because allocation costs more than its use.
   std::vector<float> left_;
   std::vector<float> right_;

@@ -136,6 +136,39 @@ TEST_P(SmallBatchGemmTest, GivesTheSameBitsForAnyNumberOfThreads) {
   }
 }
 
+TEST_P(SmallBatchGemmTest, ComputesRowsOfTheWeightGradientOnDemand) {
+  constexpr Shape kShape{515, 1031, 64};
+  const Factors factors(kShape, kForms[2]);
+  const std::vector<float> whole = factors.Multiply(kernel(), 1);
+  for (const int threads : {1, 3}) {
+    SCOPED_TRACE(threads);
+    std::vector<float> c(whole.size(), NAN);
+    const auto rows = [&](int64_t begin, int64_t end) {
+      return std::vector<float>(c.begin() + begin * kShape.columns, c.begin() + end * kShape.columns);
+    };
+    SmallBatchGemm gemm(kernel(), threads);
+    gemm.BeginWeightGradient(factors.To(c.data()));
+    EXPECT_TRUE(std::isnan(c[0]));
+    const auto expect_rows = [&](int64_t begin, int64_t end) {
+      gemm.ComputeRows(begin, end);
+      const std::vector<float> want(whole.begin() + begin * kShape.columns, whole.begin() + end * kShape.columns);
+      EXPECT_EQ(rows(begin, end), want) << begin << ", " << end;
+    };
+    expect_rows(100, 101);
+    EXPECT_TRUE(std::isnan(c[0]));
+    EXPECT_TRUE(std::isnan(c.back()));
+    expect_rows(0, 7);
+    // A row that is there already is not written again.
+    c[0] = -1;
+    gemm.ComputeRows(0, 1);
+    EXPECT_EQ(c[0], -1);
+    c[0] = whole[0];
+    expect_rows(90, 300);
+    expect_rows(514, 515);
+    expect_rows(0, kShape.rows);
+  }
+}
+
 // Each element is one chain of fused multiply-adds.
 TEST_P(SmallBatchGemmTest, GivesTheBitsOfAFusedMultiplyAddAfterTheOther) {
   const Shape shape{9, 513, 1100};
