@@ -169,11 +169,13 @@ class Stream {
   // As Asio asks of a stream.
   template <typename Buffers>
   void async_read_some(const Buffers& buffers, Done done) {
-    Read(*asio::buffer_sequence_begin(buffers), std::move(done));
+    const auto first = asio::buffer_sequence_begin(buffers);
+    Read(*first, std::move(done));
   }
   template <typename Buffers>
   void async_write_some(const Buffers& buffers, Done done) {
-    Write(*asio::buffer_sequence_begin(buffers), std::move(done));
+    const auto first = asio::buffer_sequence_begin(buffers);
+    Write(*first, std::move(done));
   }
 
   // Has the deadlines.
