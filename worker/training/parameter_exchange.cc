@@ -9,7 +9,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "common/simd/large_copy.h"
+#include "worker/training/deferred_gradient.h"
 
 namespace ballast {
 namespace {
@@ -44,30 +44,6 @@ int64_t BytesOf(const TrainableModel& model, const ParameterGroup& parameters) {
 
 // Smaller gradients are one slice, which gains nothing.
 constexpr int64_t kLeastDeferred = int64_t{128} << 10;
-
-// Has the model compute a gradient as far as the client needs it.
-class DeferredGradient : public ElementCopier {
- public:
-  DeferredGradient(TrainableModel* model, size_t index)
-      : model_(model), index_(index), gradient_(model->HostGradient(index)) {}
-
-  absl::Status Fetch(size_t offset, absl::Span<float> to) override {
-    model_->ComputeGradient(index_, offset, offset + to.size());
-    const absl::Span<const float> from = gradient_.subspan(offset, to.size());
-    if (from.data() == to.data()) return absl::OkStatus();
-    CopyLarge({reinterpret_cast<const char*>(from.data()), from.size() * sizeof(float)},
-              reinterpret_cast<char*>(to.data()));
-    return absl::OkStatus();
-  }
-  absl::Status Store(size_t, absl::Span<const float>) override {
-    return absl::InternalError("got values for a gradient");
-  }
-
- private:
-  TrainableModel* const model_;
-  const size_t index_;
-  const absl::Span<const float> gradient_;
-};
 
 }  // namespace
 

@@ -54,6 +54,7 @@ std::shared_ptr<void> RegisterWith(const std::vector<NamedDevice>& devices, absl
   return registrations;
 }
 
+// Returns whether gradients are sent as they are.
 bool SendsFloats(const v1::Codec& codec) {
   return codec.gradients() == v1::ENCODING_UNSPECIFIED || codec.gradients() == v1::ENCODING_FP32;
 }
