@@ -12,22 +12,27 @@ LOOP_COPTS = ["-O3"] + select({
     "//conditions:default": [],
 })
 
-def ballast_test(name, srcs = None, deps = [], copts = [], headers = None, **kwargs):
-    """A GoogleTest program, whose own sources are not optimized (decision 0058).
+def ballast_test(name, srcs = None, deps = [], copts = [], linkopts = [], headers = None, optimized = False, **kwargs):
+    """A GoogleTest program, whose own sources are not optimized, and which is linked fast (decision 0058).
 
     Args:
       name: the test.
       srcs: its sources; by default `name`.cc.
       deps: libraries; GoogleTest with a main function and Abseil are added.
       copts: options of the compiler.
+      linkopts: options of the linker.
       headers: which of //bazel's headers its files find parsed already; by default those that fit `deps`.
+      optimized: whether its own sources are optimized all the same, because they compute for seconds.
       **kwargs: as for cc_test.
     """
     headers = headers or headers_for(native.package_name(), deps, test = True)
+    if optimized:
+        headers = headers[len("test_"):]
     cc_test(
         name = name,
         srcs = srcs or [name + ".cc"],
-        copts = copts + TEST_COPTS + precompiled_copts(headers),
+        copts = copts + ([] if optimized else TEST_COPTS) + precompiled_copts(headers),
+        linkopts = linkopts + ["-fuse-ld=lld"],
         deps = deps + [_ABSEIL, "@system//:gtest_main", "//common/concurrency:tsan_mutex"] +
                precompiled_deps(headers),
         **kwargs

@@ -40,14 +40,22 @@ bounded() {
   timeout --foreground --signal=INT --kill-after=60s "${left}s" "$@" </dev/null
 }
 
+# Runs a script and keeps its log and exit status.
+run_check() {
+  local status=0 name
+  name=$(basename "$1" .sh)
+  bounded "$1" >"$results/$name.log" 2>&1 || status=$?
+  echo "$status $1" >"$results/$name.status"
+}
+
 if ((${#patterns[@]} == 0)); then
   for check in tests/lint/check_*.sh; do
-    name=$(basename "$check" .sh)
-    echo "test: $name"
-    status=0
-    bounded "$check" >"$results/$name.log" 2>&1 || status=$?
-    echo "$status $check" >"$results/$name.status"
+    # As many at once as there are processors.
+    while (($(jobs -pr | wc -l) >= $(nproc))); do wait -n; done
+    echo "test: $(basename "$check" .sh)"
+    run_check "$check" &
   done
+  wait
   patterns=(//...)
   echo "test: building (many minutes, the first time)"
   # A target that does not build fails again in the test run below, where it is counted.

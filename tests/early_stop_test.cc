@@ -104,12 +104,12 @@ TEST_F(EarlyStopTest, AResumedRunKnowsItsBestEpochAndHowManyFollowed) {
 
 // Worker 0, for whose evaluations the others wait, is among those killed, and so is the coordinator.
 TEST_F(EarlyStopTest, GoesOnThoughProcessesDie) {
-  constexpr int kEpochs = 15;
+  constexpr int kEpochs = 10;
   WriteStoppingJob(kEpochs, absl::StrCat("keep_best: TEST_LOSS early_stopping { epochs: ", kEpochs, " }"));
   // An epoch takes a third of a second. After the loss of a worker in lock step, it takes up to a second more.
   WriteData("train.csv", 8000);
   ChildProcess launch = Launch({"--workers", "2", "--durability", "wal", "--max-restarts", "9", "--json", "--chaos",
-                                "kill-worker=2s,kill-server=5s"});
+                                "kill-worker=2s,kill-server=4s"});
   const Summary summary = Finish(launch);
   EXPECT_GT(summary.restarts, 0);
   EXPECT_EQ(summary.epochs, kEpochs);

@@ -73,7 +73,7 @@ class HostileInputTest : public HostileTest {
             {"ParameterService/PushPull", &push_pull_},
             {"ParameterService/GetStatus", &get_status},
             {"ParameterService/NoSuchMethod", &push_}},
-           2400);
+           1600);
   }
 
   // Methods that may make a call wait for something that never comes.
@@ -257,7 +257,7 @@ TEST_F(CoordinatorHostileInputTest, SurvivesAndTheJobGoesOn) {
           {"CoordinatorService/ReportProgress", &report},
           {"CoordinatorService/GetProgress", &nothing},
           {"CoordinatorService/SaveCheckpoint", &save}},
-         1600);
+         1000);
   EXPECT_EQ(Call("CoordinatorService/Heartbeat", heartbeat).error_message(), "");
   EXPECT_EQ(GetProgress().progress().state(), v1::JOB_STATE_RUNNING);
   // From here on hostile workers may end the job.

@@ -28,7 +28,7 @@ TEST(LostDiskTest, WalSyncLosesNothingWhenTheMachineDies) {
 TEST(LostDiskTest, WalLosesOneSecondAtMostWhenTheMachineDies) {
   LostDiskOptions options = Losing(v1::Durability::WAL);
   // Enough for more than a second's worth of pushes.
-  options.most_pushes = 60000;
+  options.most_pushes = 40000;
   const auto counts = LoseDisks(options);
   ASSERT_TRUE(counts.ok()) << counts.status();
   // Without a loss this proves nothing.
@@ -47,13 +47,14 @@ TEST(DamageTest, IsRefusedOrCutOffCleanly) {
 }
 
 TEST(CheckpointDeathTest, TheOldOrTheNewOneLoadsWholeAndDamageIsRefused) {
-  const auto counts = DieInCheckpoints({.folder = absl::StrCat(testing::TempDir(), "/checkpoints")});
+  const auto counts = DieInCheckpoints(
+      {.folder = absl::StrCat(testing::TempDir(), "/checkpoints"), .deaths = 20, .bit_flips = 25, .truncations = 25});
   ASSERT_TRUE(counts.ok()) << counts.status();
   EXPECT_EQ(counts->wrong, 0u) << counts->first_wrong;
-  EXPECT_EQ(counts->old_loaded + counts->new_loaded, 50u);
+  EXPECT_EQ(counts->old_loaded + counts->new_loaded, 20u);
   EXPECT_GT(counts->old_loaded, 0u);
   EXPECT_GT(counts->new_loaded, 0u);
-  EXPECT_EQ(counts->refused, 100u);
+  EXPECT_EQ(counts->refused, 50u);
 }
 
 // A real server on a full disk.

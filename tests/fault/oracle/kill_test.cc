@@ -35,11 +35,11 @@ void ExpectNothingLost(const FaultRunOptions& options, std::optional<uint64_t> r
   EXPECT_LE(Quantile(counts->recovery_seconds, 1), 10);
 }
 
-TEST(KillTest, WalLosesNoAcknowledgedPush) { ExpectNothingLost(Killing(v1::Durability::WAL, 6)); }
+TEST(KillTest, WalLosesNoAcknowledgedPush) { ExpectNothingLost(Killing(v1::Durability::WAL, 4)); }
 
-TEST(KillTest, WalSyncLosesNoAcknowledgedPush) { ExpectNothingLost(Killing(v1::Durability::WAL_SYNC, 4)); }
+TEST(KillTest, WalSyncLosesNoAcknowledgedPush) { ExpectNothingLost(Killing(v1::Durability::WAL_SYNC, 3)); }
 
-TEST(KillTest, ReplicaLosesNoAcknowledgedPush) { ExpectNothingLost(Killing(v1::Durability::STANDBY, 5)); }
+TEST(KillTest, ReplicaLosesNoAcknowledgedPush) { ExpectNothingLost(Killing(v1::Durability::STANDBY, 4)); }
 
 TEST(KillTest, ReplicaLosesNoStep) {
   FaultRunOptions options = Killing(v1::Durability::STANDBY, 3);
@@ -49,13 +49,13 @@ TEST(KillTest, ReplicaLosesNoStep) {
 
 // A server that was lost and lives continues, and must not be believed.
 TEST(KillTest, ReplicaBelievesNoServerThatWasFrozen) {
-  FaultRunOptions options = Killing(v1::Durability::STANDBY, 4);
+  FaultRunOptions options = Killing(v1::Durability::STANDBY, 3);
   options.freeze = true;
   ExpectNothingLost(options, /*restarts=*/0);
 }
 
 TEST(KillTest, LosesNothingThoughRepliesAreLostAsWell) {
-  FaultRunOptions options = Killing(v1::Durability::WAL, 4);
+  FaultRunOptions options = Killing(v1::Durability::WAL, 3);
   options.plan.drop_replies = 0.1;
   options.plan.silence = absl::Milliseconds(50);
   ExpectNothingLost(options);
@@ -92,13 +92,13 @@ TEST(KillTest, StandbyLosesNoStepMadeOnDataStreams) {
 }
 
 TEST(KillTest, SyncLosesNoStep) {
-  FaultRunOptions options = Killing(v1::Durability::WAL, 4);
+  FaultRunOptions options = Killing(v1::Durability::WAL, 3);
   options.policy.mutable_sync()->set_deterministic(true);
   ExpectNothingLost(options);
 }
 
 TEST(KillTest, BoundedLosesNothingAndHangsNowhere) {
-  FaultRunOptions options = Killing(v1::Durability::WAL, 4);
+  FaultRunOptions options = Killing(v1::Durability::WAL, 3);
   options.policy.mutable_bounded()->set_steps_ahead(2);
   ExpectNothingLost(options);
 }

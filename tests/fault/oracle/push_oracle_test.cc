@@ -53,18 +53,18 @@ class LostRepliesTest : public testing::TestWithParam<bool> {
   }
 };
 
-TEST_P(LostRepliesTest, AsyncAppliesEachPushOnce) { ExpectExactlyOnce(Async(), 500); }
+TEST_P(LostRepliesTest, AsyncAppliesEachPushOnce) { ExpectExactlyOnce(Async(), 300); }
 
 TEST_P(LostRepliesTest, BoundedAppliesEachPushOnce) {
   v1::ConsistencyPolicy policy;
   policy.mutable_bounded()->set_steps_ahead(2);
-  ExpectExactlyOnce(policy, 100);
+  ExpectExactlyOnce(policy, 60);
 }
 
 TEST_P(LostRepliesTest, SyncAppliesEachStepOnce) {
   v1::ConsistencyPolicy policy;
   policy.mutable_sync()->set_deterministic(true);
-  ExpectExactlyOnce(policy, 100);
+  ExpectExactlyOnce(policy, 60);
 }
 
 INSTANTIATE_TEST_SUITE_P(Transports, LostRepliesTest, testing::Bool(),

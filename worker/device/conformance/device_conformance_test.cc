@@ -240,7 +240,7 @@ TEST_P(DeviceConformanceTest, MultiplyAgreesWithTheSumsOfProducts) {
 // The forward product, input gradient and weight gradient of a large layer at a small batch, for which devices have
 // separate code.
 TEST_P(DeviceConformanceTest, MultiplyOfLargeWeightsAtASmallBatchAgreesWithTheSumsOfProducts) {
-  for (const int64_t batch : {1, 7, 8, 63, 64, 65}) {
+  for (const int64_t batch : {1, 8, 65}) {
     ExpectProduct({batch, 1031, 1025}, false, true, 1.0f, 0.0f);
     ExpectProduct({batch, 1025, 1031}, false, false, 1.0f, 0.0f);
     ExpectProduct({1031, 1025, batch}, true, false, 1.0f, 0.0f);
