@@ -35,6 +35,7 @@ struct Role {
 constexpr Role kRoles[] = {{"--tcp-sink", ServeTcpSink},
                            {"--sgd-sink", ServeSgdSink},
                            {"--tls-sink", ServeTlsSink},
+                           {"--tls-sgd-sink", ServeTlsSgdSink},
                            {"--stub-server", ServeStub}};
 
 void PrintHelp(std::ostream& out) {

@@ -31,7 +31,8 @@ def rows_ratios(rows):
     """All ratios of `ballast bench rows` with 2000 rows; Redis's only if the machine has it."""
     names = ["pull_of_limit", "push_of_limit", "pull_to_libcuckoo", "push_to_libcuckoo", "bytes_of_weights"]
     for operation in ["pull", "push"]:
-        names += [operation + "_fp32_tcp_to_tcp_stream", f"{operation}_bf16_tcp_to_{operation}_fp32_tcp",
+        names += [operation + "_fp32_tcp_to_tcp_stream", operation + "_limit_to_tcp_stream",
+                  operation + "_fp32_tcp_to_limit", f"{operation}_bf16_tcp_to_{operation}_fp32_tcp",
                   f"{operation}_fp32_shared_memory_to_{operation}_fp32_tcp"]
     if any(row.get("operation") == "redis_mget" and row["rows_per_second"] is not None for row in rows):
         names.append("pull_fp32_tcp_to_redis_mget")
@@ -52,6 +53,7 @@ CASES = [
     (["transfer", "--sizes", "1MiB", "--seconds", "0.02", "--tls"],
      ["push_to_tcp_1_to_4mib", "pull_to_tcp_1_to_4mib", "push_tcp_to_tcp_1_to_4mib", "pull_tcp_to_tcp_1_to_4mib",
       "push_tcp_to_sgd_1_to_4mib", "push_tls_to_openssl_1mib_up", "pull_tls_to_openssl_1mib_up",
+      "push_tls_to_sgd_1mib_up",
       "server_memory_of_allowed"],
      ["gb_per_second"]),
     (["transfer", "--sizes", "4096", "--seconds", "0.02", "--servers", "2", "--workers", "2"],

@@ -45,7 +45,7 @@ cat "$folder/machine.txt"
 # Prints for each benchmark the name of its files, then the arguments of `ballast bench`.
 benchmarks() {
   cat <<'LIST'
-transfer transfer
+transfer transfer --tls
 apply apply
 rows rows
 step step --peer torch

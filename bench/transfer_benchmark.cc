@@ -42,6 +42,7 @@ constexpr char kUsage[] =
     "With --tls the -tls lines use loopback TCP with certificates on both sides and tokens, like `ballast launch`, in\n"
     "turn with:\n"
     "  bare TLS stream  the bare TCP stream, encrypted by OpenSSL alone with the cipher of our data streams\n"
+    "  TLS SGD stream   the SGD stream, encrypted likewise\n"
     "Each figure is the median over the rounds, each ratio the median of the ratios of the rounds.\n\n";
 
 constexpr char kSizes[] = "4KiB,64KiB,1MiB,4MiB,16MiB,64MiB,256MiB";
@@ -76,6 +77,7 @@ inline constexpr char kTlsPushPull[] = "push-pull-tls";
 inline constexpr char kTlsStream[] = "bare TLS stream";
 inline constexpr char kTcpStream[] = "bare TCP stream";
 inline constexpr char kSgdStream[] = "SGD stream";
+inline constexpr char kTlsSgdStream[] = "TLS SGD stream";
 inline constexpr char kStubPush[] = "plain stub push";
 inline constexpr char kStubPull[] = "plain stub pull";
 inline constexpr char kStubPushPull[] = "plain stub push-pull";
@@ -145,6 +147,7 @@ class TransferRing {
     if (tls_) {
       add_client({kTlsPush, kTlsPull, kTlsPushPull}, &Worker::tls_client, &Worker::tls_step, tls_servers_);
       add_stream(kTlsStream, tls_sink_, SendTlsStream);
+      add_stream(kTlsSgdStream, tls_sgd_sink_, SendTlsSgdStream);
     }
     add(kStubPush, bytes, stub_server_, [=](Worker& worker) { return worker.stub->Push(worker.gradient, floats); });
     add(kStubPull, bytes, stub_server_, [=](Worker& worker) { return worker.stub->Pull(worker.values, floats); });
@@ -214,7 +217,10 @@ class TransferRing {
     }
     std::vector<std::pair<const char*, std::vector<ChildServer>*>> peers = {
         {"--tcp-sink", &tcp_sink_}, {"--sgd-sink", &sgd_sink_}, {"--stub-server", &stub_server_}};
-    if (tls_) peers.emplace_back("--tls-sink", &tls_sink_);
+    if (tls_) {
+      peers.emplace_back("--tls-sink", &tls_sink_);
+      peers.emplace_back("--tls-sgd-sink", &tls_sgd_sink_);
+    }
     for (const auto& [word, child] : peers) {
       absl::StatusOr<ChildServer> peer = ChildServer::Start({OwnPath(), word}, folder_);
       if (!peer.ok()) return peer.status();
@@ -291,7 +297,7 @@ class TransferRing {
   const bool tls_;
   SecurityOptions security_;
   std::vector<ChildServer> servers_, tls_servers_;
-  std::vector<ChildServer> tcp_sink_, sgd_sink_, tls_sink_;
+  std::vector<ChildServer> tcp_sink_, sgd_sink_, tls_sink_, tls_sgd_sink_;
   std::vector<ChildServer> stub_server_;
   std::vector<Worker> workers_;
   std::unique_ptr<StubClient> empty_;
@@ -316,7 +322,7 @@ struct Row {
   std::string operation;
   // Relative to the bare stream: with TLS if the operation has it.
   double to_tcp = 0;
-  // Relative to the stream that applies SGD.
+  // Relative to the stream that applies SGD, likewise.
   double to_sgd = 0;
   double to_stub = 0;
   double p50_to_empty = 0;
@@ -328,7 +334,7 @@ Row AddRow(const std::vector<Contestant>& all, uint64_t bytes, const char* name,
   const Contestant& ours = Find(all, name);
   const bool encrypted = absl::EndsWith(name, "-tls");
   const Contestant& tcp = Find(all, encrypted ? kTlsStream : kTcpStream);
-  const Contestant& sgd = Find(all, kSgdStream);
+  const Contestant& sgd = Find(all, encrypted ? kTlsSgdStream : kSgdStream);
   const Contestant& stub = Find(all, stub_name);
   const Contestant& empty = Find(all, kEmptyCall);
   const Contestant& copy = Find(all, kMemcpy);
@@ -402,6 +408,8 @@ void AddRatios(const std::vector<Row>& rows, BenchReport& report) {
     add(name + "_to_openssl_1mib_up", worst(operation, kMiB, 1024 * kMiB, &Row::to_tcp), 0.8, false,
         operation + " at 1 MiB and above, relative to a bare stream by OpenSSL alone");
   }
+  add("push_tls_to_sgd_1mib_up", worst(kTlsPush, kMiB, 1024 * kMiB, &Row::to_sgd), 0.8, false,
+      "push-tls at 1 MiB and above, relative to a stream by OpenSSL alone whose receiver applies SGD");
   for (const std::string operation : {kPush, kPull}) {
     add(operation + "_to_memcpy_64mib", worst(operation, 64 * kMiB, 64 * kMiB, &Row::to_memcpy), 0.6, false,
         operation + " at 64 MiB, relative to memcpy of the same bytes");

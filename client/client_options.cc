@@ -97,7 +97,7 @@ absl::Status CheckOptions(const ClientOptions& options) {
 }
 
 absl::Status CheckMemory(const char* what, const PlacedTensor& placed, const TensorGradient& got, v1::Encoding want) {
-  if (got.copier != nullptr && want != v1::ENCODING_UNSPECIFIED && want != v1::ENCODING_FP32) {
+  if (got.copier != nullptr && !SendsFloats(want)) {
     return absl::InvalidArgumentError(absl::StrCat(what, " of \"", placed.spec.name(),
                                                    "\" has a copier, want none or codec fp32, got ", NameOf(want)));
   }

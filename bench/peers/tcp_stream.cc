@@ -75,22 +75,26 @@ absl::StatusOr<bool> ReadBlock(const Socket& socket, char* to, size_t bytes) {
 }
 
 // Reads the size of a gradient in bytes, then gradients of that size to the end, and applies each block of them.
-absl::Status ReadGradients(const Socket& socket, std::vector<float>& block) {
+// `read`: see ReadBlock.
+absl::Status ReadGradients(absl::FunctionRef<absl::StatusOr<bool>(char* to, size_t bytes)> read,
+                           std::vector<float>& block) {
   constexpr float kRate = 1e-6f;
-  setsockopt(socket.handle(), SOL_SOCKET, SO_RCVTIMEO, &kTimeout, sizeof(kTimeout));
   uint64_t bytes = 0;
-  absl::StatusOr<bool> more = ReadBlock(socket, reinterpret_cast<char*>(&bytes), sizeof(bytes));
+  absl::StatusOr<bool> more = read(reinterpret_cast<char*>(&bytes), sizeof(bytes));
   std::vector<float> weights(more.ok() && *more ? bytes / sizeof(float) : 0);
   if (weights.empty()) return more.status();
   while (more.ok() && *more) {
     for (size_t at = 0; at < weights.size() && more.ok() && *more; at += block.size()) {
       const size_t count = std::min(block.size(), weights.size() - at);
-      more = ReadBlock(socket, reinterpret_cast<char*>(block.data()), count * sizeof(float));
+      more = read(reinterpret_cast<char*>(block.data()), count * sizeof(float));
       for (size_t i = 0; i < count; ++i) weights[at + i] -= kRate * block[i];
     }
   }
   return more.status();
 }
+
+// The head of a stream of gradients of that size, for ReadGradients.
+std::string SizeHead(uint64_t bytes) { return {reinterpret_cast<const char*>(&bytes), sizeof(bytes)}; }
 
 absl::Status SendBlock(const Socket& socket, absl::string_view block) {
   while (!block.empty()) {
@@ -149,6 +153,15 @@ class TlsEnd {
     size_t got = 0;
     while (SSL_read_ex(tls_.get(), block.data(), block.size(), &got) == 1) {
     }
+  }
+
+  // Returns whether all bytes came before the end.
+  absl::StatusOr<bool> ReadBlock(char* to, size_t bytes) {
+    size_t got = 0;
+    for (; bytes > 0; to += got, bytes -= got) {
+      if (SSL_read_ex(tls_.get(), to, bytes, &got) != 1) return false;
+    }
+    return true;
   }
 
  private:
@@ -229,6 +242,27 @@ absl::StatusOr<TcpRound> SendStream(const std::string& address, absl::string_vie
       });
 }
 
+// The same with TLS.
+absl::StatusOr<TcpRound> SendEncrypted(const std::string& address, absl::string_view head, absl::string_view bytes,
+                                       absl::Duration duration) {
+  const absl::StatusOr<int> socket = ConnectTo(address);
+  if (!socket.ok()) return socket.status();
+  const Socket stream(*socket);
+  TlsEnd end(stream, /*server=*/false);
+  if (!end.ready()) return absl::UnavailableError("TLS handshake with the sink of a stream failed");
+  if (!head.empty()) {
+    if (absl::Status status = end.Send(head); !status.ok()) return status;
+  }
+  return SendFor(
+      bytes, duration, [&](absl::string_view block) { return end.Send(block); },
+      [&] {
+        shutdown(stream.handle(), SHUT_WR);
+        std::vector<char> nothing(1);
+        end.ReadToEnd(nothing);
+        return absl::OkStatus();
+      });
+}
+
 }  // namespace
 
 absl::Status ServeTcpSink(const std::string& address_file) {
@@ -239,7 +273,11 @@ absl::Status ServeTcpSink(const std::string& address_file) {
 
 absl::Status ServeSgdSink(const std::string& address_file) {
   std::vector<float> block(kBlockBytes / sizeof(float));
-  return ServeSink(address_file, [&](int socket) { ReadGradients(Socket(socket), block).IgnoreError(); });
+  return ServeSink(address_file, [&](int socket) {
+    const Socket peer(socket);
+    setsockopt(peer.handle(), SOL_SOCKET, SO_RCVTIMEO, &kTimeout, sizeof(kTimeout));
+    ReadGradients([&](char* to, size_t bytes) { return ReadBlock(peer, to, bytes); }, block).IgnoreError();
+  });
 }
 
 absl::Status ServeTlsSink(const std::string& address_file) {
@@ -251,29 +289,31 @@ absl::Status ServeTlsSink(const std::string& address_file) {
   });
 }
 
+absl::Status ServeTlsSgdSink(const std::string& address_file) {
+  std::vector<float> block(kBlockBytes / sizeof(float));
+  return ServeSink(address_file, [&](int socket) {
+    const Socket peer(socket);
+    TlsEnd end(peer, /*server=*/true);
+    if (!end.ready()) return;
+    ReadGradients([&](char* to, size_t bytes) { return end.ReadBlock(to, bytes); }, block).IgnoreError();
+  });
+}
+
 absl::StatusOr<TcpRound> SendTcpStream(const std::string& address, absl::string_view bytes, absl::Duration duration) {
   return SendStream(address, "", bytes, duration);
 }
 
 absl::StatusOr<TcpRound> SendSgdStream(const std::string& address, absl::string_view bytes, absl::Duration duration) {
-  const uint64_t size = bytes.size();
-  return SendStream(address, {reinterpret_cast<const char*>(&size), sizeof(size)}, bytes, duration);
+  return SendStream(address, SizeHead(bytes.size()), bytes, duration);
 }
 
 absl::StatusOr<TcpRound> SendTlsStream(const std::string& address, absl::string_view bytes, absl::Duration duration) {
-  const absl::StatusOr<int> socket = ConnectTo(address);
-  if (!socket.ok()) return socket.status();
-  const Socket stream(*socket);
-  TlsEnd end(stream, /*server=*/false);
-  if (!end.ready()) return absl::UnavailableError("TLS handshake with the sink of a stream failed");
-  return SendFor(
-      bytes, duration, [&](absl::string_view block) { return end.Send(block); },
-      [&] {
-        shutdown(stream.handle(), SHUT_WR);
-        std::vector<char> nothing(1);
-        end.ReadToEnd(nothing);
-        return absl::OkStatus();
-      });
+  return SendEncrypted(address, "", bytes, duration);
+}
+
+absl::StatusOr<TcpRound> SendTlsSgdStream(const std::string& address, absl::string_view bytes,
+                                          absl::Duration duration) {
+  return SendEncrypted(address, SizeHead(bytes.size()), bytes, duration);
 }
 
 }  // namespace ballast

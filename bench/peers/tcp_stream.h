@@ -21,6 +21,8 @@ absl::Status ServeTcpSink(const std::string& address_file);
 absl::Status ServeSgdSink(const std::string& address_file);
 // The same for streams with TLS: OpenSSL alone, with the cipher of data streams.
 absl::Status ServeTlsSink(const std::string& address_file);
+// The same for streams of gradients with TLS.
+absl::Status ServeTlsSgdSink(const std::string& address_file);
 
 struct TcpRound {
   double seconds = 0;
@@ -32,5 +34,6 @@ absl::StatusOr<TcpRound> SendTcpStream(const std::string& address, absl::string_
 // To ServeSgdSink; `bytes` are the floats of one gradient.
 absl::StatusOr<TcpRound> SendSgdStream(const std::string& address, absl::string_view bytes, absl::Duration duration);
 absl::StatusOr<TcpRound> SendTlsStream(const std::string& address, absl::string_view bytes, absl::Duration duration);
+absl::StatusOr<TcpRound> SendTlsSgdStream(const std::string& address, absl::string_view bytes, absl::Duration duration);
 
 }  // namespace ballast

@@ -15,6 +15,7 @@
 #include "bench/peers/redis_peer.h"
 #include "bench/peers/tcp_stream.h"
 #include "bench/rows/row_sampler.h"
+#include "bench/rows/rows_in_process.h"
 #include "bench/rows/rows_parts.h"
 #include "client/client.h"
 #include "common/program/this_process.h"
@@ -42,14 +43,16 @@ constexpr Transport kTransports[] = {{"fp32_tcp", v1::ENCODING_FP32, false},
                                      {"fp32_shared_memory", v1::ENCODING_FP32, true}};
 constexpr int kShared = 2;
 constexpr char kStream[] = "tcp_stream";
+constexpr char kInProcess[] = "_in_process";
 constexpr char kRedis[] = "redis_mget";
 constexpr char kAlone[] = "_one_at_a_time";
 
-// Owns a server with a full table, a client for each transport, and the peers. Thread safety: confined to the main
-// thread.
+// Owns a server with a full table, a client for each transport, the same table in this process, and the peers. Thread
+// safety: confined to the main thread.
 class RowsRing {
  public:
-  static absl::StatusOr<std::unique_ptr<RowsRing>> Open(uint64_t rows, size_t ids) {
+  // Without memory for the table in this process, `report` gets a note instead.
+  static absl::StatusOr<std::unique_ptr<RowsRing>> Open(uint64_t rows, size_t ids, BenchReport& report) {
     absl::StatusOr<ScratchFolder> folder = ScratchFolder::Create();
     if (!folder.ok()) return folder.status();
     std::unique_ptr<RowsRing> ring(
@@ -58,6 +61,10 @@ class RowsRing {
     for (const auto& step : {&RowsRing::StartProcesses, &RowsRing::Connect, &RowsRing::Fill}) {
       if (absl::Status status = (ring.get()->*step)(); !status.ok()) return status;
     }
+    if (!HasMemoryFor(rows, kRowDim, report)) return ring;
+    absl::StatusOr<std::unique_ptr<RowsInProcess>> in_process = RowsInProcess::Create(rows, ring->gradients_);
+    if (!in_process.ok()) return in_process.status();
+    ring->in_process_ = *std::move(in_process);
     return ring;
   }
   RowsRing(const RowsRing&) = delete;
@@ -87,6 +94,13 @@ class RowsRing {
     };
     for (size_t i = 0; i < clients_.size(); ++i) add_calls(i, kInFlight, "");
     add_calls(0, 1, kAlone);
+    if (in_process_ != nullptr) {
+      add(absl::StrCat("pull", kInProcess), {}, kInFlight, [this](const std::vector<uint64_t>& ids, int thread) {
+        return in_process_->Pull(ids, absl::MakeSpan(values_[thread]));
+      });
+      add(absl::StrCat("push", kInProcess), {}, kInFlight,
+          [this](const std::vector<uint64_t>& ids, int) { return in_process_->Push(ids, gradients_); });
+    }
     auto stream = [this](absl::Duration duration) -> absl::StatusOr<Round> {
       absl::StatusOr<TcpRound> round = SendTcpStream(sink_[0].address(), bytes_, duration);
       if (!round.ok()) return round.status();
@@ -174,6 +188,8 @@ class RowsRing {
   std::atomic<uint64_t> step_ = 0;
   std::vector<ChildServer> servers_;
   std::vector<ChildServer> sink_;
+  // Null without memory for it.
+  std::unique_ptr<RowsInProcess> in_process_;
   // Null without redis-server.
   std::unique_ptr<RedisPeer> redis_;
   // By transport.
@@ -220,10 +236,20 @@ void AddRatios(const std::vector<Contestant>& all, uint64_t rows, BenchReport& r
                              absl::StrCat(ours, ", ", size, ", ", what)});
   };
   // Small tables are in the cache.
-  const double of_stream = rows <= 1'000'000 ? 0.3 : 0.2;
+  const double of_stream = rows <= 1'000'000 ? 0.45 : 0.3;
   for (const std::string operation : {"pull", "push"}) {
     const std::string tcp = operation + "_fp32_tcp";
     add(tcp, kStream, of_stream, "of a bare TCP stream");
+    if (const Contestant* in_process = Find(all, operation + kInProcess); in_process != nullptr) {
+      // Both keep all processors busy, so one after the other takes the sum of their times.
+      const double most = 1 / (1 + RatioOfRates(*Find(all, kStream), *in_process));
+      report.ratios.push_back(
+          {absl::StrCat(operation, "_limit_to_", kStream, "_", RowsKey(rows)), most, of_stream, false,
+           absl::StrCat(operation, ", ", size, ", in one process and then a bare stream, of that")});
+      report.ratios.push_back({absl::StrCat(tcp, "_to_limit_", RowsKey(rows)),
+                               RatioOfRates(*Find(all, tcp), *Find(all, kStream)) / most, 0.7, false,
+                               absl::StrCat(tcp, ", ", size, ", of the limit before")});
+    }
     add(operation + "_bf16_tcp", tcp, 1.15, "to fp32");
     add(operation + "_fp32_shared_memory", tcp, 1.25, "to TCP");
   }
@@ -240,7 +266,7 @@ absl::Status MeasureServer(const RowsOptions& options, BenchReport& report, std:
       continue;
     }
     if (!HasMemoryFor(rows, kRowDim, report)) continue;
-    absl::StatusOr<std::unique_ptr<RowsRing>> ring = RowsRing::Open(rows, options.ids);
+    absl::StatusOr<std::unique_ptr<RowsRing>> ring = RowsRing::Open(rows, options.ids, report);
     if (!ring.ok()) return ring.status();
     std::vector<Contestant> all = (*ring)->Contestants();
     if (absl::Status status = RunInTurn(absl::MakeSpan(all), options.seconds); !status.ok()) return status;

@@ -63,10 +63,10 @@ void Gather(const TableRows& rows, size_t begin, size_t end, float* out) {
   }
 }
 
-// Copies the values of rows [begin, end) of the order, [rows, dim], to each of their places.
-void Scatter(const TableRows& rows, size_t begin, size_t end, const float* values) {
+// Copies the floats of rows [begin, end) of the order, [rows, dim], to each of their places.
+void Scatter(const TableRows& rows, size_t begin, size_t end, const char* values) {
   const size_t dim = rows.dim;
-  for (size_t row = begin; row < end; ++row, values += dim) {
+  for (size_t row = begin; row < end; ++row, values += dim * sizeof(float)) {
     PrefetchAfter<true>(rows, row, rows.pull.values);
     for (const RowOrder::Place& place : rows.order[row]) {
       CopyFloats(values, dim, &rows.pull.values[place.position * dim]);
@@ -247,6 +247,10 @@ RowPayload EncodeRun(const RowRun& run) {
   payload.bytes = grpc::Slice(run.size() * rows.PayloadBytes());
   // The cast is safe, because the slice is not shared yet.
   char* out = reinterpret_cast<char*>(const_cast<uint8_t*>(payload.bytes.begin()));
+  if (SendsFloats(rows.encoding) && reinterpret_cast<uintptr_t>(out) % alignof(float) == 0) {
+    Gather(rows, run.begin, run.end, reinterpret_cast<float*>(out));
+    return payload;
+  }
   const Codec& codec = **FindCodec(rows.encoding);
   const size_t block = RowsPerBlock(rows.dim);
   std::vector<float> gradients(block * rows.dim);
@@ -293,12 +297,16 @@ absl::StatusOr<RowClocks> DecodeRows(absl::Span<const ItemWithPayload<v1::RowVal
   for (size_t i = 0; i < runs.size(); ++i) {
     const RowRun& run = runs[i];
     const TableRows& rows = *run.table;
-    const size_t block = RowsPerBlock(rows.dim);
-    values.resize(block * rows.dim);
-    for (size_t begin = run.begin; begin < run.end; begin += block) {
-      const size_t end = std::min(begin + block, run.end);
-      payloads[i]->Next(absl::MakeSpan(values).first((end - begin) * rows.dim));
-      Scatter(rows, begin, end, values.data());
+    if (SendsFloats(response[i].item.encoding()) && response[i].payload.size() == 1) {
+      Scatter(rows, run.begin, run.end, response[i].payload[0].data());
+    } else {
+      const size_t block = RowsPerBlock(rows.dim);
+      values.resize(block * rows.dim);
+      for (size_t begin = run.begin; begin < run.end; begin += block) {
+        const size_t end = std::min(begin + block, run.end);
+        payloads[i]->Next(absl::MakeSpan(values).first((end - begin) * rows.dim));
+        Scatter(rows, begin, end, reinterpret_cast<const char*>(values.data()));
+      }
     }
     if (!rows.pull.versions.empty() || !rows.pull.present.empty()) ScatterState(response[i].item, run);
     if (response[i].item.has_clock()) clocks.Add(rows.table_id, run.shard, response[i].item.clock());

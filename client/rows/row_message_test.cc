@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/rows/row_message.h"
 
+#include <cstring>
 #include <numeric>
 
 #include "common/tables/row_hash.h"
@@ -104,6 +105,28 @@ TEST_F(RowMessageTest, SendsOnlyEncodingsWithoutBlocks) {
   EXPECT_EQ(RowEncoding(v1::ENCODING_SIGN), v1::ENCODING_FP32);
 }
 
+// A short payload may lie at an odd address.
+TEST(EncodeRunTest, SendsTheSumsOfRepeatedIdsInFewRowsAndInMany) {
+  for (const size_t rows : {1, 2, 1000}) {
+    std::vector<uint64_t> ids(rows);
+    std::iota(ids.begin(), ids.end(), 0);
+    ids.push_back(0);
+    std::vector<float> gradients(ids.size());
+    std::iota(gradients.begin(), gradients.end(), 1);
+    const auto ordered = OrderRows(SgdTable(1, "ids", 1), RowPush{1, ids, gradients, {}}, v1::ENCODING_FP32);
+    ASSERT_TRUE(ordered.ok()) << ordered.status();
+    const RowPayload payload = EncodeRun({*ordered, 0, rows});
+    ASSERT_EQ(payload.bytes.size(), rows * sizeof(float));
+    for (size_t row = 0; row < rows; ++row) {
+      uint64_t id = 0;
+      std::memcpy(&id, &payload.item.ids()[row * sizeof(id)], sizeof(id));
+      float sum = 0;
+      std::memcpy(&sum, payload.bytes.begin() + row * sizeof(sum), sizeof(sum));
+      EXPECT_EQ(sum, id == 0 ? static_cast<float>(1 + ids.size()) : static_cast<float>(id + 1)) << id;
+    }
+  }
+}
+
 TEST(EncodeRunTest, SendsTheUsesOfRepeatedIdsToATableThatCountsThem) {
   v1::TableSpec spec = SgdTable(1, "ids", 1);
   const std::vector<uint64_t> ids = {7, 7, 7}, once = {7};
@@ -189,6 +212,13 @@ TEST_F(DecodeRowsTest, WritesValuesVersionsAndPresence) {
   EXPECT_THAT(values_, ElementsAre(1, 2));
   EXPECT_THAT(versions_, ElementsAre(5));
   EXPECT_THAT(present_, ElementsAre(1));
+}
+
+TEST_F(DecodeRowsTest, TakesFloatsAtAnyAddress) {
+  const absl::string_view message("-\0\0\x80\x3f\0\0\0\x40", 9);
+  response_.payload = {message.substr(1)};
+  EXPECT_EQ(Decode(), "OK");
+  EXPECT_THAT(values_, ElementsAre(1, 2));
 }
 
 TEST_F(DecodeRowsTest, ReturnsTheClockOfTheTableAtTheShard) {

@@ -50,6 +50,8 @@ v1::Encoding KnownEncoding(v1::Encoding encoding) {
 
 }  // namespace
 
+bool SendsFloats(v1::Encoding encoding) { return KnownEncoding(encoding) == v1::ENCODING_FP32; }
+
 absl::Status Codec::Decode(Pieces pieces, absl::Span<float> out) const {
   auto decoder = OpenPayload(pieces, out.size());
   if (!decoder.ok()) return decoder.status();

@@ -94,6 +94,9 @@ absl::StatusOr<const Codec*> FindCodec(v1::Encoding encoding);
 // Like FindCodec; the error also suggests the nearest name.
 absl::StatusOr<const Codec*> FindCodecByName(absl::string_view name);
 
+// Returns whether payloads of that encoding are the floats themselves; an unspecified one means so.
+bool SendsFloats(v1::Encoding encoding);
+
 // SplitMix64's output function (Steele et al., 2014): decorrelates neighboring numbers.
 inline uint64_t MixBits(uint64_t x) {
   x += 0x9e3779b97f4a7c15;

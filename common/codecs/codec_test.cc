@@ -221,6 +221,12 @@ TEST(SignTest, SendsTheMeanMagnitudeOfEachBlock) {
 
 TEST(FindCodecTest, UnspecifiedIsFp32) { EXPECT_EQ(Find(v1::ENCODING_UNSPECIFIED).name(), "fp32"); }
 
+TEST(FindCodecTest, OnlyFp32SendsFloats) {
+  EXPECT_TRUE(SendsFloats(v1::ENCODING_UNSPECIFIED));
+  EXPECT_TRUE(SendsFloats(v1::ENCODING_FP32));
+  EXPECT_FALSE(SendsFloats(v1::ENCODING_BF16));
+}
+
 TEST(FindCodecTest, SaysWhatExistsWhereAnEncodingIsUnknown) {
   EXPECT_EQ(RefusalOf(FindCodec(static_cast<v1::Encoding>(77)).status()),
             "unknown encoding 77, want one of fp32, fp16, bf16, int8, top_k, sign");

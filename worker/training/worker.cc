@@ -7,6 +7,7 @@
 #include <iostream>
 
 #include "absl/strings/str_cat.h"
+#include "common/codecs/codec.h"
 #include "common/job/job_config.h"
 #include "common/job/job_length.h"
 #include "common/metrics/memory_bytes.h"
@@ -52,11 +53,6 @@ std::shared_ptr<void> RegisterWith(const std::vector<NamedDevice>& devices, absl
   auto registrations = std::make_shared<std::vector<std::unique_ptr<HostRegistration>>>();
   for (const NamedDevice& each : devices) registrations->push_back(each.device->RegisterHost(memory));
   return registrations;
-}
-
-// Returns whether gradients are sent as they are.
-bool SendsFloats(const v1::Codec& codec) {
-  return codec.gradients() == v1::ENCODING_UNSPECIFIED || codec.gradients() == v1::ENCODING_FP32;
 }
 
 // Returns whether workers may wait for each other, at layers or rows, so that one without data has to say so.
@@ -262,7 +258,7 @@ absl::Status Worker::Train() {
        .scale_loss = job.training().precision() == v1::FP16,
        .codec = resources_->codec.get(),
        .merge_bytes = kMergeBytes,
-       .defer_gradients = SendsFloats(job.codec()),
+       .defer_gradients = SendsFloats(job.codec().gradients()),
        .interrupted = &interrupted_,
        .timeline = timeline_.get(),
        .measure_interval = options_.metrics == nullptr ? absl::InfiniteDuration() : kMeasureInterval});

@@ -91,6 +91,21 @@ uint32_t RowIndex::Find(uint64_t hash) const {
   return Resolve(home, Matches(home, hash), hash);
 }
 
+uint64_t RowIndex::CountMissing(absl::Span<const uint64_t> hashes) const {
+  constexpr size_t kTogether = 16;
+  uint64_t missing = 0;
+  while (!hashes.empty()) {
+    const absl::Span<const uint64_t> some = hashes.subspan(0, kTogether);
+    const Line* homes[kTogether];
+    uint32_t places[kTogether];
+    Prefetch(some, homes);
+    Find(some, homes, places);
+    missing += std::count(places, places + some.size(), kNoPlace);
+    hashes.remove_prefix(some.size());
+  }
+  return missing;
+}
+
 bool RowIndex::Reserve(uint64_t hashes) {
   if (hashes <= capacity()) return true;
   uint64_t lines = std::max(line_count_ + line_count_ / 4, (hashes + kMaxMeanEntries - 1) / kMaxMeanEntries);

@@ -55,6 +55,9 @@ class RowIndex {
   // Place of one hash, or kNoPlace.
   uint32_t Find(uint64_t hash) const;
 
+  // Number of the hashes that are not in the index. Neighbors should be close to each other.
+  uint64_t CountMissing(absl::Span<const uint64_t> hashes) const;
+
   // Makes room for that many hashes in total, or a quarter more than now if that is more. Ascending hashes, inserted
   // one by one without it, would crowd into the first lines. False, and nothing changed, if there is no memory.
   bool Reserve(uint64_t hashes);

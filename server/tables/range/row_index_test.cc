@@ -37,8 +37,11 @@ class RowIndexTest : public testing::Test {
 
   // Compares groups of 16 hashes, found with each instruction set.
   void ExpectPlaces(const std::vector<uint64_t>& hashes) {
+    const uint64_t missing =
+        std::count_if(hashes.begin(), hashes.end(), [&](uint64_t hash) { return map_.count(hash) == 0; });
     for (InstructionSet set : AvailableInstructionSets()) {
       ScopedInstructionSet chosen(set);
+      ASSERT_EQ(index_.CountMissing(hashes), missing);
       for (size_t begin = 0; begin < hashes.size(); begin += 16) {
         const auto group = absl::MakeConstSpan(hashes).subspan(begin, 16);
         const RowIndex::Line* homes[16];

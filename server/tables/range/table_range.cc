@@ -101,16 +101,8 @@ void BatchOutcome::Add(const BatchOutcome& other) {
 }
 
 uint64_t TableRange::CountMissing(absl::Span<const uint64_t> hashes) const {
-  uint64_t missing = 0;
   absl::ReaderMutexLock lock(&mutex_);
-  for (size_t begin = 0; begin < hashes.size(); begin += RowGroup::kMost) {
-    const absl::Span<const uint64_t> some = hashes.subspan(begin, RowGroup::kMost);
-    RowGroup group;
-    Prefetch(some, group);
-    Find(some, group);
-    missing += std::count(group.rows, group.rows + some.size(), nullptr);
-  }
-  return missing;
+  return index_.CountMissing(hashes);
 }
 
 TableRange::TableRange(PageArena* arena, const RowLayout& layout, int range_bits, float stagger, const RowRules& rules)
@@ -439,9 +431,7 @@ void TableRange::ReserveMissingLocked(absl::Span<const uint64_t> hashes, const R
   if (index_.size() + hashes.size() <= index_.capacity()) return;
   const auto rows_after = [&] {
     mutex_.AssertHeld();
-    uint64_t rows = index_.size();
-    for (uint64_t hash : hashes) rows += index_.Find(hash) == RowIndex::kNoPlace;
-    return rows;
+    return index_.size() + index_.CountMissing(hashes);
   };
   uint64_t rows = rows_after();
   if (rows <= index_.capacity()) return;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <type_traits>
 
 #include "ballast/v1/tensor.pb.h"
 #include "common/simd/instruction_set.h"
@@ -40,6 +41,8 @@ ABSL_ATTRIBUTE_ALWAYS_INLINE inline float MeanSquare(const RowArrays& row) {
 //   SlotFloats(dim)                     see RowOptimizer;
 //   For(const OptimizerStep&)           a value for one update of a row, whose operator()(const RowArrays&) changes the
 //                                       row and is ABSL_ATTRIBUTE_ALWAYS_INLINE.
+// A rule whose operator() also takes a float gets the row's MeanSquare. Those of all rows are computed first: each is a
+// long chain of sums, and the processor works on those of several rows at once.
 // Thread safety: immutable.
 template <typename Rule>
 class RowLoop : public RowOptimizer {
@@ -85,11 +88,26 @@ class RowLoop : public RowOptimizer {
     const Entry* entries;
     size_t count;
 
+    ABSL_ATTRIBUTE_ALWAYS_INLINE RowArrays Arrays(size_t i) const {
+      const Entry entry = entries[i];
+      return {dim, entry.gradient, filter.ForRow(gradient_scale, entry.gradient, dim), entry.row, entry.row + dim};
+    }
+
     ABSL_ATTRIBUTE_ALWAYS_INLINE void operator()() const {
-      for (size_t i = 0; i < count; ++i) {
-        const Entry entry = entries[i];
-        entry.element(RowArrays{dim, entry.gradient, filter.ForRow(gradient_scale, entry.gradient, dim), entry.row,
-                                entry.row + dim});
+      if constexpr (std::is_invocable_v<const Element&, const RowArrays&, float>) {
+        GradientFilter::Element filters[kBatch];
+        float mean_squares[kBatch];
+        for (size_t i = 0; i < count; ++i) {
+          const RowArrays row = Arrays(i);
+          filters[i] = row.filter;
+          mean_squares[i] = MeanSquare(row);
+        }
+        for (size_t i = 0; i < count; ++i) {
+          const Entry entry = entries[i];
+          entry.element(RowArrays{dim, entry.gradient, filters[i], entry.row, entry.row + dim}, mean_squares[i]);
+        }
+      } else {
+        for (size_t i = 0; i < count; ++i) entries[i].element(Arrays(i));
       }
     }
   };

@@ -23,8 +23,8 @@ struct RowWiseAdagrad {
     float rate;
     float epsilon;
 
-    ABSL_ATTRIBUTE_ALWAYS_INLINE void operator()(const RowArrays& row) const {
-      const float s = *row.slots + MeanSquare(row);
+    ABSL_ATTRIBUTE_ALWAYS_INLINE void operator()(const RowArrays& row, float mean_square) const {
+      const float s = *row.slots + mean_square;
       const float root = std::sqrt(s) + epsilon;
       const RowArrays r = row;
       BALLAST_INDEPENDENT_ITERATIONS

@@ -22,10 +22,10 @@ struct RowWiseAdam {
   struct Element {
     AdamMoments::Element moments;
 
-    ABSL_ATTRIBUTE_ALWAYS_INLINE void operator()(const RowArrays& row) const {
+    ABSL_ATTRIBUTE_ALWAYS_INLINE void operator()(const RowArrays& row, float mean_square) const {
       const RowArrays r = row;
       float v = r.slots[r.dim];
-      moments.TakeSecond(MeanSquare(r), v);
+      moments.TakeSecond(mean_square, v);
       BALLAST_INDEPENDENT_ITERATIONS
       for (size_t i = 0; i < r.dim; ++i) {
         const float w = r.weights[i];
