@@ -16,10 +16,9 @@
 namespace ballast {
 namespace {
 
-// Time that the server is away. gRPC's pause after an unknown name exceeds the limit by then, which a busy machine
-// needs.
+// Time that the server is away. gRPC's pause after an unknown name exceeds the limit by then.
 constexpr absl::Duration kAbsence = absl::Seconds(20);
-constexpr absl::Duration kLimit = absl::Seconds(8);
+constexpr absl::Duration kLimit = absl::Seconds(5);
 
 // One test only, because a process must open its namespace before it has threads.
 TEST(ShardChannelRenewalTest, AServerThatReturnsElsewhereAfterALongAbsenceIsFoundWithinSeconds) {

@@ -28,9 +28,7 @@ double Time(absl::FunctionRef<void()> call) {
 
 }  // namespace
 
-void RowWorkload::ZeroRows::Fill(uint64_t, absl::Span<float> weights) const {
-  std::fill(weights.begin(), weights.end(), 0.0f);
-}
+void ZeroRows::Fill(uint64_t, absl::Span<float> weights) const { std::fill(weights.begin(), weights.end(), 0.0f); }
 
 RowWorkload::RowWorkload(int dim, size_t most_rows)
     : most_rows_(most_rows),

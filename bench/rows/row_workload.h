@@ -11,6 +11,12 @@
 
 namespace ballast {
 
+// Rows that begin with zeros. Thread safety: immutable.
+class ZeroRows : public InitialRows {
+ public:
+  void Fill(uint64_t hash, absl::Span<float> weights) const override;
+};
+
 // Owns what calls to a store need: row-wise Adagrad, gradients, and memory for values. Calls return their seconds of
 // CPU time. Thread safety: confined to one thread.
 class RowWorkload {
@@ -29,11 +35,6 @@ class RowWorkload {
   absl::Span<const float> values() const { return values_; }
 
  private:
-  class ZeroRows : public InitialRows {
-   public:
-    void Fill(uint64_t hash, absl::Span<float> weights) const override;
-  };
-
   const size_t most_rows_;
   const std::unique_ptr<RowOptimizer> optimizer_;
   const ZeroRows initial_;

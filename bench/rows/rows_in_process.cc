@@ -34,10 +34,6 @@ RowRun WholeRun(std::shared_ptr<const TableRows> rows) {
 
 }  // namespace
 
-void RowsInProcess::ZeroRows::Fill(uint64_t, absl::Span<float> weights) const {
-  std::fill(weights.begin(), weights.end(), 0.0f);
-}
-
 RowsInProcess::RowsInProcess()
     : optimizer_(*MakeRowOptimizer(spec_.optimizer())),
       arena_(std::numeric_limits<uint64_t>::max()),

@@ -8,9 +8,9 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "ballast/v1/table.pb.h"
+#include "bench/rows/row_workload.h"
 #include "bench/rows/rows_parts.h"
 #include "server/tables/range/page_arena.h"
-#include "server/tables/range/row_batch.h"
 #include "server/tables/sparse_table.h"
 #include "server/weights/optimizers/row_optimizer.h"
 
@@ -31,11 +31,6 @@ class RowsInProcess {
 
  private:
   RowsInProcess();
-
-  class ZeroRows : public InitialRows {
-   public:
-    void Fill(uint64_t hash, absl::Span<float> weights) const override;
-  };
 
   const v1::TableSpec spec_ = RowsTable();
   const std::unique_ptr<RowOptimizer> optimizer_;

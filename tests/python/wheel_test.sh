@@ -66,7 +66,7 @@ done < <(find unpacked/ballast.libs unpacked/ballast/bin unpacked/ballast/libbal
 # The oldest and the newest of the machine's other Pythons, beside Debian's above.
 cat >use.py <<'PYTHON'
 import ballast
-assert "/lib/" in ballast.__file__, ballast.__file__
+assert "venv" in ballast.__file__, ballast.__file__
 try:
     ballast.connect("nowhere", job="wheel")
 except ballast.InvalidArgument as error:
@@ -84,10 +84,10 @@ works_in() {
 }
 works_in "$python"
 for other in "${others[@]}"; do
-  rm -rf other
-  "$other" -m pip install --no-index --quiet --disable-pip-version-check --target other/lib "$wheel" 2>err ||
+  rm -rf other_venv
+  "$other" -m pip install --no-index --quiet --disable-pip-version-check --target other_venv/lib "$wheel" 2>err ||
     fail "pip of $other does not install the wheel: $(<err)"
-  PYTHONPATH=other/lib works_in "$other"
+  PYTHONPATH=other_venv/lib works_in "$other"
 done
 
 # Beside other copies of gRPC and protobuf, whichever is loaded first, with servers of the wheel.
