@@ -24,6 +24,7 @@
 #include "client/client.h"
 #include "common/rpc/credentials.h"
 #include "common/security/key_folder.h"
+#include "common/shared_memory/shared_floats.h"
 
 namespace ballast {
 namespace {
@@ -60,7 +61,7 @@ std::vector<FlagSpec> Flags() {
 constexpr char kJob[] = "bench";
 constexpr uint64_t kMemoryBesides = uint64_t{64} << 20;
 
-absl::string_view AsBytes(const std::vector<float>& values, uint64_t bytes) {
+absl::string_view AsBytes(absl::Span<const float> values, uint64_t bytes) {
   return absl::string_view(reinterpret_cast<const char*>(values.data()), bytes);
 }
 
@@ -119,7 +120,7 @@ class TransferRing {
     const auto add_client = [&](absl::Span<const char* const> names, std::unique_ptr<Client> Worker::*client,
                                 uint64_t Worker::*step, absl::Span<const ChildServer> servers) {
       add(names[0], bytes, servers, [=](Worker& worker) {
-        const TensorGradient gradient = {id, absl::MakeConstSpan(worker.gradient).first(floats)};
+        const TensorGradient gradient = {id, worker.gradient.span().first(floats)};
         return (worker.*client)->Push((worker.*step)++, 1, {gradient}).Get().status();
       });
       add(names[1], bytes, servers, [=](Worker& worker) {
@@ -127,7 +128,7 @@ class TransferRing {
         return (worker.*client)->Pull(0, {values}).Get().status();
       });
       add(names[2], 2 * bytes, servers, [=](Worker& worker) {
-        const TensorGradient gradient = {id, absl::MakeConstSpan(worker.gradient).first(floats)};
+        const TensorGradient gradient = {id, worker.gradient.span().first(floats)};
         const TensorValues values = {id, absl::MakeSpan(worker.values).first(floats)};
         return (worker.*client)->PushPull((worker.*step)++, 1, {gradient}, {values}).Get().status();
       });
@@ -136,7 +137,7 @@ class TransferRing {
     add_client({kTcpPush, kTcpPull, kTcpPushPull}, &Worker::tcp_client, &Worker::tcp_step, servers_);
     const auto add_stream = [&](const char* name, absl::Span<const ChildServer> sink, auto send) {
       auto stream = [this, bytes, sink, send](absl::Duration duration) -> absl::StatusOr<Round> {
-        absl::StatusOr<TcpRound> round = send(sink[0].address(), AsBytes(workers_[0].gradient, bytes), duration);
+        absl::StatusOr<TcpRound> round = send(sink[0].address(), AsBytes(workers_[0].gradient.span(), bytes), duration);
         if (!round.ok()) return round.status();
         return Round{round->seconds, round->bytes, {}};
       };
@@ -149,7 +150,8 @@ class TransferRing {
       add_stream(kTlsStream, tls_sink_, SendTlsStream);
       add_stream(kTlsSgdStream, tls_sgd_sink_, SendTlsSgdStream);
     }
-    add(kStubPush, bytes, stub_server_, [=](Worker& worker) { return worker.stub->Push(worker.gradient, floats); });
+    add(kStubPush, bytes, stub_server_,
+        [=](Worker& worker) { return worker.stub->Push(worker.gradient.span(), floats); });
     add(kStubPull, bytes, stub_server_, [=](Worker& worker) { return worker.stub->Pull(worker.values, floats); });
     add(kStubPushPull, 2 * bytes, stub_server_,
         [=](Worker& worker) { return worker.stub->PushPull(worker.values, floats); });
@@ -192,7 +194,8 @@ class TransferRing {
     // Client of other servers, which use TLS; null without TLS.
     std::unique_ptr<Client> tls_client;
     std::unique_ptr<StubClient> stub;
-    std::vector<float> gradient;
+    // Where training has its gradients, too.
+    SharedFloats gradient{0};
     std::vector<float> values;
     uint64_t step = 0;
     uint64_t tcp_step = 0;
@@ -254,8 +257,8 @@ class TransferRing {
       }
       worker.stub = std::make_unique<StubClient>(stub_server_[0].address());
       worker.values.resize(most);
-      worker.gradient.resize(most);
-      for (size_t i = 0; i < most; ++i) worker.gradient[i] = static_cast<float>(i % 1000) / 1000 - 0.5f;
+      worker.gradient = SharedFloats(most);
+      for (size_t i = 0; i < most; ++i) worker.gradient.span()[i] = static_cast<float>(i % 1000) / 1000 - 0.5f;
     }
     empty_ = std::make_unique<StubClient>(servers_[0].address());
     return absl::OkStatus();

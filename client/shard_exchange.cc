@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/codecs/codec.h"
+#include "common/shared_memory/shared_heap.h"
 #include "common/shared_memory/shared_message.h"
 #include "common/status/error_reason.h"
 #include "grpcpp/generic/generic_stub.h"
@@ -35,6 +36,12 @@ class WatchedCall : public grpc::ClientUnaryReactor {
   absl::Time* const begun_;
   std::function<void(grpc::Status)> end_;
 };
+
+bool IsInHeap(absl::Span<const float> floats) {
+  return SharedHeap::OfProcess()
+      .Find({reinterpret_cast<const char*>(floats.data()), floats.size() * sizeof(float)})
+      .has_value();
+}
 
 }  // namespace
 
@@ -88,6 +95,7 @@ void ShardExchange::StartAttempt(uint64_t map_epoch, uint32_t wait_ms, const Dir
   if (state_ == ExchangeState::kRetry) ++retries_;
   loan_.reset();
   slot_response_.reset();
+  decoded_.reset();
   response_.Clear();
   answer_begun_ = absl::InfiniteFuture();
   absl::StatusOr<grpc::ByteBuffer> request = MakeRequest(map_epoch, wait_ms, routes.slot_sender);
@@ -102,11 +110,18 @@ void ShardExchange::StartAttempt(uint64_t map_epoch, uint32_t wait_ms, const Dir
     request = grpc::ByteBuffer(&nothing, 1);
   }
   if (loan_.has_value()) {
+    const bool in_pieces = loan_->in_pieces();
     // The slot has a copy, so that no memory is lent any more.
-    request->Clear();
+    if (!in_pieces) request->Clear();
     if (StartInSlot(*attempt, span, end)) return;
-    request = EncodeReference(loan_->reference());
-  } else if (made && routes.stream != nullptr && StartOnStream(routes.stream, *request, *attempt, span, end)) {
+    if (in_pieces) {
+      loan_.reset();
+    } else {
+      request = EncodeReference(loan_->reference());
+    }
+  }
+  if (made && !loan_.has_value() && routes.stream != nullptr &&
+      StartOnStream(routes.stream, *request, *attempt, span, end)) {
     return;
   }
   request_.Swap(&*request);
@@ -125,9 +140,19 @@ bool ShardExchange::StartInSlot(CallAttempt& attempt, const TraceContext* span,
                                 const std::function<void(grpc::Status)>& end) {
   SlotRequest call = {.method = static_cast<uint32_t>(message_.kind)};
   if (span != nullptr) call.caller = *span;
+  // Copiers read the slot, which may be pinned for them.
+  call.takes_pieces = std::none_of(message_.slices.begin(), message_.slices.end(),
+                                   [](const SliceTransfer& slice) { return slice.values_copier != nullptr; });
   return loan_->Begin(call, attempt, [this, end](const grpc::Status& status, const SlotResponse& response) {
     if (options_.watch_answers) answer_begun_ = absl::Now();
-    if (status.ok()) slot_response_ = response;
+    if (!status.ok()) return end(status);
+    slot_response_ = response;
+    if (response.in_pieces) {
+      decoded_ = Decode();
+      if (!loan_->EndResponse()) {
+        return end(grpc::Status(grpc::UNAVAILABLE, "the server ended while the response in its memory was read"));
+      }
+    }
     end(status);
   });
 }
@@ -152,7 +177,7 @@ bool ShardExchange::StartOnStream(const std::shared_ptr<StreamCaller>& stream, c
 ShardReply ShardExchange::End(absl::Status status, absl::FunctionRef<std::string()> shard) {
   ShardReply reply;
   if (status.ok()) {
-    absl::StatusOr<ShardReply> decoded = Decode();
+    absl::StatusOr<ShardReply> decoded = decoded_.has_value() ? *std::move(decoded_) : Decode();
     if (decoded.ok()) {
       reply = *std::move(decoded);
     } else {
@@ -190,7 +215,8 @@ absl::StatusOr<grpc::ByteBuffer> ShardExchange::MakeRequest(uint64_t map_epoch, 
   // A single large payload is a piece of the message, aligned in its slot.
   const SliceTransfer* const only = message_.slices.size() == 1 && !fetched_ ? &message_.slices[0] : nullptr;
   const bool fetches = shares && only != nullptr && only->gradient_copier != nullptr &&
-                       only->gradient.size() * sizeof(float) > PayloadMessageWriter::kCopiedBytes;
+                       only->gradient.size() * sizeof(float) > PayloadMessageWriter::kCopiedBytes &&
+                       !(slot_sender->takes_pieces() && IsInHeap(only->gradient));
   if (!fetches) {
     if (absl::Status status = FetchGradients(); !status.ok()) return status;
   }
@@ -198,7 +224,7 @@ absl::StatusOr<grpc::ByteBuffer> ShardExchange::MakeRequest(uint64_t map_epoch, 
   attempt_bytes_sent_ = request.Length();
   bytes_sent_ += attempt_bytes_sent_;
   if (shares) {
-    loan_ = slot_sender->Lend(request, bytes, [&](absl::string_view piece, char* to) {
+    loan_ = slot_sender->Lend(request, bytes, /*in_pieces=*/!fetches, [&](absl::string_view piece, char* to) {
       if (fetches && piece.data() == reinterpret_cast<const char*>(only->gradient.data())) {
         const absl::Span<float> floats(reinterpret_cast<float*>(to), only->gradient.size());
         return only->gradient_copier->Fetch(only->offset, floats).ok();
@@ -297,6 +323,7 @@ grpc::ByteBuffer ShardExchange::EncodeRows(uint64_t map_epoch, uint32_t wait_ms)
 }
 
 uint64_t ShardExchange::attempt_bytes_received() const {
+  if (decoded_.has_value()) return decoded_->ok() ? (*decoded_)->bytes_received : 0;
   if (slot_response_.has_value()) return slot_response_->bytes;
   const std::optional<v1::SharedSlot> reference = FindReference(response_);
   return response_.Length() + (reference.has_value() ? reference->bytes() : 0);
@@ -304,9 +331,9 @@ uint64_t ShardExchange::attempt_bytes_received() const {
 
 absl::StatusOr<ReceivedBytes> ShardExchange::Answer() const {
   if (slot_response_.has_value()) {
-    const absl::StatusOr<absl::string_view> answer = loan_->Answer(*slot_response_);
+    absl::StatusOr<std::vector<absl::string_view>> answer = loan_->Answer(*slot_response_);
     if (!answer.ok()) return absl::InternalError(answer.status().message());
-    return ReceivedBytes{{}, {*answer}};
+    return ReceivedBytes{{}, *std::move(answer)};
   }
   const std::optional<v1::SharedSlot> reference = FindReference(response_);
   if (!reference.has_value()) return BytesOf(response_);

@@ -183,6 +183,8 @@ class ShardExchange {
   std::optional<BlockLoan> loan_;
   // Place of the response in the loan, if the call was made there.
   std::optional<SlotResponse> slot_response_;
+  // The response, if it was decoded as it came, because the server wants back what it lent.
+  std::optional<absl::StatusOr<ShardReply>> decoded_;
   uint32_t retries_ = 0;
   uint64_t bytes_sent_ = 0;
   uint64_t attempt_bytes_sent_ = 0;

@@ -4,12 +4,18 @@
 #include <atomic>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <random>
+#include <string>
 #include <thread>
 
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "ballast/v1/parameter_service.grpc.pb.h"
 #include "common/codecs/codec.h"
+#include "common/shared_memory/message_pieces.h"
+#include "common/shared_memory/shared_floats.h"
 #include "common/shared_memory/shared_message.h"
 #include "common/shared_memory/shared_region.h"
 #include "common/wire/payload_message.h"
@@ -72,9 +78,12 @@ struct Stranger {
     v1::ShareMemoryRequest request;
     request.set_job("shared");
     request.set_machine(MachineId());
+    *request.mutable_heap() = Encode(*SharedHeap::OfProcess().Describe());
     stream = stub->ShareMemory(&context, request);
     v1::ShareMemoryResponse response;
-    if (stream->Read(&response)) region = *SharedRegion::Open(response.region());
+    if (!stream->Read(&response)) return;
+    region = *SharedRegion::Open(response.region());
+    heap = *SharedHeapView::Open(Decode(response.heap()));
   }
   ~Stranger() { context.TryCancel(); }
 
@@ -82,6 +91,7 @@ struct Stranger {
   grpc::ClientContext context;
   std::unique_ptr<grpc::ClientReader<v1::ShareMemoryResponse>> stream;
   std::shared_ptr<SharedRegion> region;
+  std::shared_ptr<SharedHeapView> heap;
 };
 
 std::vector<float> Gradient() {
@@ -227,6 +237,160 @@ TEST(SharedMemoryTest, ARetryFetchesTheGradientAgain) {
   }
   EXPECT_TRUE(tensor.own_gradient != std::vector<float>(kElements));
   EXPECT_TRUE(tensor.values == values);
+}
+
+// Gradients and values that are read where they are give the bits that copies give.
+TEST(SharedMemoryTest, AGradientInTheHeapHasTheSameEffect) {
+  for (const v1::Encoding encoding : {v1::ENCODING_FP32, v1::ENCODING_BF16}) {
+    const std::unique_ptr<Server> server = Serve();
+    ClientOptions options = OptionsFor(*server, 0);
+    options.incarnation = 1;
+    options.codec.set_gradients(encoding);
+    const std::unique_ptr<Client> client = JoinAs(options);
+    AwaitSharing(*client);
+    SharedFloats gradient(kElements);
+    std::vector<float> values(kElements);
+    for (int step = 0; step < 3; ++step) {
+      absl::c_copy(Gradient(), gradient.data());
+      ASSERT_TRUE(client->PushPull(step, 1, {{1, gradient.span()}}, {{1, absl::MakeSpan(values)}}).Get().ok());
+      // It is the caller's again.
+      std::fill_n(gradient.data(), kElements, 1e30f);
+    }
+    EXPECT_TRUE(values == Train(false, encoding, v1::ENCODING_FP32));
+    EXPECT_EQ(StatusOf(*client).duplicates(), 0u);
+  }
+}
+
+// The connection ends while the calls wait in shared memory; then a message goes over another one, from the heap.
+TEST(SharedMemoryTest, ARetrySendsAGradientOfTheHeapAgain) {
+  const std::unique_ptr<Server> server = Serve();
+  const std::unique_ptr<FaultProxy> proxy = *FaultProxy::Start(server->address(), {}, 1);
+  ClientOptions options = OptionsFor(*server, 1);
+  options.policy.mutable_sync();
+  const std::unique_ptr<Client> other = JoinAs(options);
+  options.worker = 0;
+  options.shards = {proxy->address()};
+  const std::unique_ptr<Client> client = JoinAs(options);
+  AwaitSharing(*client);
+  AwaitSharing(*other);
+  SharedFloats gradient(kElements);
+  absl::c_copy(Gradient(), gradient.data());
+  std::vector<float> values(kElements), others(kElements);
+  for (int step = 0; step < 3; ++step) {
+    const Future<PushResult> pushed = client->PushPull(step, 1, {{1, gradient.span()}}, {{1, absl::MakeSpan(values)}});
+    if (step == 1) {
+      while (StatusOf(*other).waiting() < 4) std::this_thread::yield();
+      proxy->CutAll();
+      while (StatusOf(*other).duplicates() < 4) std::this_thread::yield();
+    }
+    ASSERT_TRUE(other->PushPull(step, 1, {{1, Gradient()}}, {{1, absl::MakeSpan(others)}}).Get().ok());
+    ASSERT_TRUE(pushed.Get().ok()) << pushed.Get().status();
+    EXPECT_TRUE(values == others);
+  }
+}
+
+// Returns a pull of the first slice.
+std::string PullOfTheFirstSlice() {
+  v1::PullRequest pull;
+  pull.set_job("shared");
+  pull.add_slices()->set_tensor_id(1);
+  return pull.SerializeAsString();
+}
+
+// Makes the call in a slot, and returns its response.
+SlotResponse CallIn(Stranger& stranger, uint32_t slot, uint32_t method, const std::string& request) {
+  SharedRegion& region = *stranger.region;
+  std::memcpy(region.Slot(slot).data(), request.data(), request.size());
+  region.Call(slot, {.method = method, .bytes = static_cast<uint32_t>(request.size()), .takes_pieces = true});
+  const absl::Time give_up = absl::Now() + absl::Seconds(60);
+  std::optional<SlotResponse> response;
+  while (!response.has_value() && absl::Now() < give_up) response = region.TakeResponse(slot);
+  EXPECT_TRUE(response.has_value());
+  return response.value_or(SlotResponse());
+}
+
+// What a response lends stays as it is until it has been read, however long that takes; and others train on.
+TEST(SharedMemoryTest, ValuesAreNotChangedWhileTheyAreRead) {
+  const std::unique_ptr<Server> server = Serve();
+  const std::unique_ptr<Client> honest = JoinAs(OptionsFor(*server, 0));
+  Stranger stranger(*server);
+  ASSERT_NE(stranger.region, nullptr);
+  ASSERT_NE(stranger.heap, nullptr);
+  const SlotResponse first = CallIn(stranger, 0, /*method=*/1, PullOfTheFirstSlice());
+  ASSERT_TRUE(first.in_pieces);
+  const auto lent = ViewPieces({first.offset, first.bytes}, stranger.region->Slot(0), *stranger.heap);
+  ASSERT_TRUE(lent.ok()) << lent.status();
+  const std::string before = absl::StrJoin(*lent, "");
+  std::vector<float> values(kElements);
+  for (int step = 0; step < 3; ++step) {
+    const auto pushed = honest->PushPull(step, 1, {{1, Gradient()}}, {{1, absl::MakeSpan(values)}}).Get();
+    ASSERT_TRUE(pushed.ok()) << pushed.status();
+  }
+  EXPECT_TRUE(values == Train(false, v1::ENCODING_FP32, v1::ENCODING_FP32));
+  EXPECT_TRUE(absl::StrJoin(*lent, "") == before);
+  EXPECT_TRUE(stranger.region->EndResponseLoan(0));
+  // The next call in that slot gets the new values, and then one that ended no loan costs nobody anything.
+  for (int i = 0; i < 20; ++i) {
+    const SlotResponse next = CallIn(stranger, 0, /*method=*/1, PullOfTheFirstSlice());
+    ASSERT_TRUE(next.in_pieces);
+    const auto now = ViewPieces({next.offset, next.bytes}, stranger.region->Slot(0), *stranger.heap);
+    ASSERT_TRUE(now.ok()) << now.status();
+    EXPECT_EQ(std::memcmp(now->back().data(), values.data(), now->back().size()), 0);
+  }
+}
+
+// A client's lists of pieces lie, and it changes them and its heap while the server reads.
+TEST(SharedMemoryTest, ServerSurvivesWhateverIsInPieces) {
+  const std::unique_ptr<Server> server = Serve();
+  const std::unique_ptr<Client> honest = JoinAs(OptionsFor(*server, 0));
+  {
+    Stranger stranger(*server);
+    ASSERT_NE(stranger.region, nullptr);
+    SharedRegion& region = *stranger.region;
+    ASSERT_TRUE(region.takes_pieces());
+    v1::PushRequest push;
+    push.mutable_header()->set_job("shared");
+    push.mutable_header()->set_worker(1);
+    push.mutable_header()->set_incarnation(1);
+    push.mutable_header()->set_sequence(1);
+    push.add_gradients()->set_tensor_id(1);
+    SharedFloats gradient(64 << 10);
+    std::atomic<bool> done{false};
+    std::thread scribbler([&] {
+      std::mt19937 own(8);
+      while (!done) {
+        char* const memory = own() % 2 == 0 ? region.Slot(0).data() : reinterpret_cast<char*>(gradient.data());
+        memory[own() % 100] = static_cast<char>(own());
+      }
+    });
+    std::mt19937_64 random(7);
+    int ended = 0;
+    for (int i = 0; i < 2000; ++i) {
+      PayloadMessageWriter writer(push);
+      const grpc::Slice payload(gradient.data(), gradient.size() * sizeof(float), [](void*) {});
+      writer.Add(v1::PushRequest::kGradientsFieldNumber, push.gradients(0), payload);
+      const auto spot = WritePieces(writer.Finish(), SharedHeap::OfProcess(), region.Slot(0));
+      ASSERT_TRUE(spot.has_value());
+      uint64_t words[8];
+      std::memcpy(words, region.Slot(0).data(), sizeof(words));
+      if (random() % 2 == 0) words[random() % 8] = random() >> (random() % 64);
+      std::memcpy(region.Slot(0).data(), words, sizeof(words));
+      SlotRequest call = {.bytes = spot->bytes, .in_pieces = random() % 8 != 0, .takes_pieces = random() % 2 == 0};
+      if (random() % 8 == 0) call.bytes = random();
+      region.Call(0, call);
+      if (random() % 8 == 0) region.WithdrawRequest(0);
+      const absl::Time give_up = absl::Now() + absl::Seconds(60);
+      while (!region.TakeResponse(0).has_value() && absl::Now() < give_up) {
+      }
+      ended += absl::Now() < give_up ? 1 : 0;
+    }
+    EXPECT_EQ(ended, 2000);
+    done = true;
+    scribbler.join();
+  }
+  std::vector<float> values(kElements);
+  EXPECT_TRUE(honest->Pull(0, {{1, absl::MakeSpan(values)}}).Get().ok());
+  EXPECT_EQ(StatusOf(*honest).waiting(), 0u);
 }
 
 TEST(SharedMemoryTest, SmallMessagesNeedNoConnection) {

@@ -103,7 +103,7 @@ StubClient::StubClient(const std::string& address) : parts_(std::make_unique<Par
 
 StubClient::~StubClient() = default;
 
-absl::Status StubClient::Push(const std::vector<float>& values, uint64_t floats) {
+absl::Status StubClient::Push(absl::Span<const float> values, uint64_t floats) {
   v1::PushRequest request;
   request.add_gradients()->set_payload(values.data(), floats * sizeof(float));
   v1::PushResponse response;

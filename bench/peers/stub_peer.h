@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/types/span.h"
 
 namespace ballast {
 
@@ -24,7 +25,7 @@ class StubClient {
   ~StubClient();
 
   // Sends, receives, or sends and receives the first `floats` of `values`.
-  absl::Status Push(const std::vector<float>& values, uint64_t floats);
+  absl::Status Push(absl::Span<const float> values, uint64_t floats);
   absl::Status Pull(std::vector<float>& values, uint64_t floats);
   absl::Status PushPull(std::vector<float>& values, uint64_t floats);
   // A Pull that names the job and no slices. Any server of the service returns an empty message.

@@ -58,10 +58,14 @@ std::optional<SlotCaller::Ended> SlotCaller::EndOfLocked(uint32_t slot, absl::Ti
     if (response->code == grpc::OK) return Ended{std::move(call.done), grpc::Status::OK, *response};
     return Ended{std::move(call.done), ErrorOf(*response, region_->Slot(slot)), *response};
   }
-  if (over_) return Ended{std::move(call.done), why_, {}};
+  if (over_) {
+    region_->WithdrawRequest(slot);
+    return Ended{std::move(call.done), why_, {}};
+  }
   const bool late = now >= call.deadline;
   if (!late && !call.cancelled) return std::nullopt;
   region_->CancelCall(slot);
+  region_->WithdrawRequest(slot);
   return Ended{std::move(call.done),
                late ? grpc::Status(grpc::DEADLINE_EXCEEDED, "Deadline Exceeded") : grpc::Status::CANCELLED,
                {}};

@@ -18,7 +18,8 @@ namespace ballast {
 
 // Owns the calls that a client makes in the slots of its region, until their responses. Invariant: each call ends once:
 // with its response, when it is cancelled, at its deadline, or with End. A call that ends in another way than the first
-// may still have its slot in use by the server. Thread safety: all methods may be called from any thread.
+// may still have its slot in use by the server, but what its message lent of the client's heap is the caller's again.
+// Thread safety: all methods may be called from any thread.
 class SlotCaller {
  public:
   // `response`: where in the slot the message is; only if the call succeeded.

@@ -57,7 +57,7 @@ class SlotCallerTest : public testing::Test {
   Call Begin(uint32_t slot, absl::Duration timeout = absl::Minutes(10)) {
     const auto call = std::make_shared<Outcome>();
     number_ = caller_.Begin(
-        slot, {.method = 2, .offset = 64, .bytes = 1000}, absl::Now() + timeout,
+        slot, {.method = 2, .offset = 64, .bytes = 1000, .in_pieces = true}, absl::Now() + timeout,
         [call](const grpc::Status& status, const SlotResponse& response) { call->Set(status, response); });
     return call;
   }
@@ -117,18 +117,22 @@ TEST_F(SlotCallerTest, CancelEndsACallAndTellsTheServer) {
   EXPECT_EQ(call->status().error_code(), grpc::CANCELLED);
   EXPECT_TRUE(server_->TakeCancel(0));
   EXPECT_FALSE(server_->TakeCancel(0));
+  EXPECT_FALSE(server_->EndRequestLoan(0)) << "the caller may have changed what the message lent";
 }
 
 TEST_F(SlotCallerTest, ACallEndsAtItsDeadline) {
   const Call soon = Begin(0, absl::Milliseconds(20)), later = Begin(1);
   EXPECT_EQ(soon->status().error_code(), grpc::DEADLINE_EXCEEDED);
   EXPECT_FALSE(later->ended());
+  EXPECT_FALSE(server_->EndRequestLoan(0));
+  EXPECT_TRUE(server_->EndRequestLoan(1));
 }
 
 TEST_F(SlotCallerTest, EndEndsAllCallsAndRefusesNewOnes) {
   const Call call = Begin(0);
   caller_.End(grpc::Status(grpc::UNAVAILABLE, "server lost"));
   EXPECT_EQ(call->status().error_message(), "server lost");
+  EXPECT_FALSE(server_->EndRequestLoan(0));
   const Call refused = Begin(1);
   EXPECT_EQ(number_, 0u);
   EXPECT_FALSE(server_->TakeCall(1).has_value());

@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/shared_memory/message_pieces.h"
 #include "common/shared_memory/shared_message.h"
 #include "common/shared_memory/shared_region.h"
 #include "grpcpp/client_context.h"
@@ -24,6 +25,9 @@ class SlotSender::Stream : public grpc::ClientReadReactor<v1::ShareMemoryRespons
   explicit Stream(SlotSender* sender) : sender_(*sender), stub_(sender->channel_()) {
     request_.set_job(sender->job_);
     request_.set_machine(MachineId());
+    if (const std::optional<HeapDescription> heap = SharedHeap::OfProcess().Describe(); heap.has_value()) {
+      *request_.mutable_heap() = Encode(*heap);
+    }
   }
 
   void Start() {
@@ -35,7 +39,7 @@ class SlotSender::Stream : public grpc::ClientReadReactor<v1::ShareMemoryRespons
 
   void OnReadDone(bool ok) override {
     if (!ok) return;
-    sender_.OnRegion(response_.region());
+    sender_.OnRegion(response_);
     // This read fails when the call ends.
     StartRead(&response_);
   }
@@ -66,7 +70,8 @@ void SlotSender::Shutdown() {
   if (streaming_) stream_->Cancel();
 }
 
-std::optional<BlockLoan> SlotSender::Lend(const grpc::ByteBuffer& message, uint64_t bytes, CopyPiece copy) {
+std::optional<BlockLoan> SlotSender::Lend(const grpc::ByteBuffer& message, uint64_t bytes, bool in_pieces,
+                                          CopyPiece copy) {
   std::shared_ptr<SlotPool> pool;
   {
     absl::MutexLock lock(&mutex_);
@@ -74,12 +79,17 @@ std::optional<BlockLoan> SlotSender::Lend(const grpc::ByteBuffer& message, uint6
     if (pool == nullptr) AskIfDueLocked();
   }
   if (pool == nullptr || (pool->caller() == nullptr && bytes < kMinSharedBytes)) return std::nullopt;
-  return BlockLoan::Make(std::move(pool), message, copy);
+  return BlockLoan::Make(std::move(pool), message, in_pieces, copy);
 }
 
 bool SlotSender::has_memory() const {
   absl::MutexLock lock(&mutex_);
   return pool_ != nullptr;
+}
+
+bool SlotSender::takes_pieces() const {
+  absl::MutexLock lock(&mutex_);
+  return pool_ != nullptr && pool_->takes_pieces();
 }
 
 bool SlotSender::is_refused() const {
@@ -95,8 +105,11 @@ void SlotSender::AskIfDueLocked() {
   stream_->Start();
 }
 
-void SlotSender::OnRegion(const v1::SharedRegion& description) {
-  absl::StatusOr<std::shared_ptr<SharedRegion>> region = SharedRegion::Open(description);
+void SlotSender::OnRegion(const v1::ShareMemoryResponse& shared) {
+  absl::StatusOr<std::shared_ptr<SharedRegion>> region = SharedRegion::Open(shared.region());
+  // Without it, the server copies its values to the slots.
+  std::shared_ptr<SharedHeapView> heap;
+  if (shared.has_heap()) heap = SharedHeapView::Open(Decode(shared.heap())).value_or(nullptr);
   std::shared_ptr<void> pin;
   if (region.ok() && pin_) pin = pin_((*region)->memory());
   absl::MutexLock lock(&mutex_);
@@ -105,7 +118,7 @@ void SlotSender::OnRegion(const v1::SharedRegion& description) {
       caller_ = std::make_shared<SlotCaller>(*region);
       receivers_.Start("slot answers", [caller = caller_] { caller->Run(); });
     }
-    pool_ = std::make_shared<SlotPool>(*std::move(region), std::move(pin), caller_);
+    pool_ = std::make_shared<SlotPool>(*std::move(region), std::move(pin), caller_, std::move(heap));
     return;
   }
   ask_at_ = absl::InfiniteFuture();
@@ -124,8 +137,9 @@ void SlotSender::OnEnd(const grpc::Status& status) {
   ask_at_ = std::max(ask_at_, server_lost ? absl::Now() + kRetryPause : absl::InfiniteFuture());
 }
 
-SlotPool::SlotPool(std::shared_ptr<SharedRegion> region, std::shared_ptr<void> pin, std::shared_ptr<SlotCaller> caller)
-    : region_(std::move(region)), pin_(std::move(pin)), caller_(std::move(caller)) {
+SlotPool::SlotPool(std::shared_ptr<SharedRegion> region, std::shared_ptr<void> pin, std::shared_ptr<SlotCaller> caller,
+                   std::shared_ptr<SharedHeapView> heap)
+    : region_(std::move(region)), pin_(std::move(pin)), caller_(std::move(caller)), heap_(std::move(heap)) {
   for (uint32_t slot = region_->slots(); slot-- > 0;) free_.push_back(slot);
 }
 
@@ -148,14 +162,18 @@ void SlotPool::Return(uint32_t slot) {
 }
 
 std::optional<BlockLoan> BlockLoan::Make(std::shared_ptr<SlotPool> pool, const grpc::ByteBuffer& message,
-                                         CopyPiece copy) {
+                                         bool in_pieces, CopyPiece copy) {
   SharedRegion& region = pool->region();
+  in_pieces = in_pieces && pool->takes_pieces();
   const std::optional<uint32_t> slot = pool->Take();
   if (!slot.has_value()) return std::nullopt;
   BlockLoan loan(std::move(pool));
   loan.reference_.set_region(region.id());
   loan.reference_.set_slot(*slot);
-  const std::optional<MessageSpot> spot = CopyMessage(message, region.Slot(*slot), copy);
+  std::optional<MessageSpot> spot;
+  if (in_pieces) spot = WritePieces(message, SharedHeap::OfProcess(), region.Slot(*slot));
+  loan.in_pieces_ = spot.has_value();
+  if (!loan.in_pieces_) spot = CopyMessage(message, region.Slot(*slot), copy);
   if (!spot.has_value()) return std::nullopt;
   loan.reference_.set_offset(spot->offset);
   loan.reference_.set_bytes(spot->bytes);
@@ -170,8 +188,17 @@ absl::StatusOr<absl::string_view> BlockLoan::Answer(const v1::SharedSlot& answer
   return MessageAt({answer.offset(), answer.bytes()}, pool_->region().Slot(reference_.slot()));
 }
 
-absl::StatusOr<absl::string_view> BlockLoan::Answer(const SlotResponse& answer) const {
-  return MessageAt({answer.offset, answer.bytes}, pool_->region().Slot(reference_.slot()));
+absl::StatusOr<std::vector<absl::string_view>> BlockLoan::Answer(const SlotResponse& answer) const {
+  const absl::Span<char> slot = pool_->region().Slot(reference_.slot());
+  const MessageSpot spot = {answer.offset, answer.bytes};
+  if (answer.in_pieces) {
+    const SharedHeapView* const heap = pool_->heap();
+    if (heap != nullptr) return ViewPieces(spot, slot, *heap);
+    return absl::InvalidArgumentError("the response is in pieces, which the request did not ask for");
+  }
+  const absl::StatusOr<absl::string_view> message = MessageAt(spot, slot);
+  if (!message.ok()) return message.status();
+  return std::vector<absl::string_view>{*message};
 }
 
 bool BlockLoan::Begin(SlotRequest call, CallAttempt& attempt, SlotCaller::Done done) {
@@ -180,6 +207,8 @@ bool BlockLoan::Begin(SlotRequest call, CallAttempt& attempt, SlotCaller::Done d
   const uint32_t slot = reference_.slot();
   call.offset = reference_.offset();
   call.bytes = reference_.bytes();
+  call.in_pieces = in_pieces_;
+  call.takes_pieces = call.takes_pieces && pool_->heap() != nullptr;
   const uint64_t number = caller->Begin(slot, call, absl::FromChrono(attempt.deadline()), std::move(done));
   if (number == 0) return false;
   // From here on the response may have destroyed this.

@@ -20,6 +20,7 @@
 #include "client/shared_memory/slot_caller.h"
 #include "common/concurrency/background_threads.h"
 #include "common/rpc/call_attempt.h"
+#include "common/shared_memory/shared_heap.h"
 #include "common/shared_memory/shared_message.h"
 #include "common/shared_memory/shared_region.h"
 #include "grpcpp/channel.h"
@@ -35,9 +36,10 @@ using PinMemory = std::function<std::shared_ptr<void>(absl::Span<char>)>;
 // Thread safety: all methods may be called from any thread.
 class SlotPool {
  public:
-  // `pin` is destroyed before the region. Null `caller`: the server serves no calls in slots.
+  // `pin` is destroyed before the region. Null `caller`: the server serves no calls in slots. `heap`: the server's;
+  // null: it has none.
   explicit SlotPool(std::shared_ptr<SharedRegion> region, std::shared_ptr<void> pin = nullptr,
-                    std::shared_ptr<SlotCaller> caller = nullptr);
+                    std::shared_ptr<SlotCaller> caller = nullptr, std::shared_ptr<SharedHeapView> heap = nullptr);
 
   // Returns the slot that was freed last, because its memory is still in the caches.
   std::optional<uint32_t> Take();
@@ -46,11 +48,15 @@ class SlotPool {
 
   SharedRegion& region() { return *region_; }
   const std::shared_ptr<SlotCaller>& caller() const { return caller_; }
+  const SharedHeapView* heap() const { return heap_.get(); }
+  // Returns whether the server takes requests in pieces.
+  bool takes_pieces() const { return caller_ != nullptr && region_->takes_pieces(); }
 
  private:
   const std::shared_ptr<SharedRegion> region_;
   const std::shared_ptr<void> pin_;
   const std::shared_ptr<SlotCaller> caller_;
+  const std::shared_ptr<SharedHeapView> heap_;
   absl::Mutex mutex_;
   std::vector<uint32_t> free_ ABSL_GUARDED_BY(mutex_);
   // Slots of calls that ended while the server still used them.
@@ -60,30 +66,39 @@ class SlotPool {
 // Owns a slot that contains a message and is lent to the server until destruction. Thread safety: none.
 class BlockLoan {
  public:
-  // Copies the message into a slot. Returns nullopt if no slot is free or large enough, or `copy` fails.
-  static std::optional<BlockLoan> Make(std::shared_ptr<SlotPool> pool, const grpc::ByteBuffer& message, CopyPiece copy);
+  // Copies the message into a slot. If `in_pieces` and the server takes such requests, what is in the heap stays there.
+  // Returns nullopt if no slot is free or large enough, or `copy` fails.
+  static std::optional<BlockLoan> Make(std::shared_ptr<SlotPool> pool, const grpc::ByteBuffer& message, bool in_pieces,
+                                       CopyPiece copy);
   BlockLoan(BlockLoan&& other) noexcept = default;
   BlockLoan& operator=(BlockLoan&& other) noexcept {
     std::swap(pool_, other.pool_);
     std::swap(reference_, other.reference_);
+    std::swap(in_pieces_, other.in_pieces_);
     return *this;
   }
   ~BlockLoan() {
     if (pool_ != nullptr) pool_->Return(reference_.slot());
   }
 
+  // Returns whether the message is in pieces, which only a call in the slot can take.
+  bool in_pieces() const { return in_pieces_; }
   // The reference to send instead of the message.
   const v1::SharedSlot& reference() const { return reference_; }
 
   // Returns the response, which the server wrote into the same slot; valid while this object exists. INVALID_ARGUMENT
   // if `answer` refers to another slot.
   absl::StatusOr<absl::string_view> Answer(const v1::SharedSlot& answer) const;
-  // Same, for the response to a call that Begin began.
-  absl::StatusOr<absl::string_view> Answer(const SlotResponse& answer) const;
+  // Returns the pieces of the response to a call that Begin began.
+  absl::StatusOr<std::vector<absl::string_view>> Answer(const SlotResponse& answer) const;
+  // Call it once a response in pieces has been read. Returns false if the server had taken back what it lent, so that
+  // what was read is worth nothing.
+  bool EndResponse() { return pool_->region().EndResponseLoan(reference_.slot()); }
 
   // Calls the server with the message in the slot, if it serves such calls; returns whether it does. `attempt`, which
   // has the deadline, outlives this function, and may cancel the call; `done` is as for SlotCaller::Begin, and may be
-  // called before this returns. `call` says all but the place of the message.
+  // called before this returns. `call` says all but the place of the message; the response is in pieces only if it
+  // takes them.
   bool Begin(SlotRequest call, CallAttempt& attempt, SlotCaller::Done done);
 
  private:
@@ -92,12 +107,14 @@ class BlockLoan {
   // Null once moved from.
   std::shared_ptr<SlotPool> pool_;
   v1::SharedSlot reference_;
+  bool in_pieces_ = false;
 };
 
 // Owns a client's share of a local server's shared memory, copies messages into it, and receives the responses to calls
 // in it. Requests the memory with the first message, and again after the server was lost; until the server provides
-// it, Lend returns nullopt. Thread safety: all methods may be called from any thread. The destructor returns after
-// gRPC's last callback and the last response, so it must not run on their threads.
+// it, Lend returns nullopt. Offers the server to read this process's heap. Thread safety: all methods may be called
+// from any thread. The destructor returns after gRPC's last callback and the last response, so it must not run on their
+// threads.
 class SlotSender {
  public:
   // Returns the channel to the server at this time; called with locks held, must not block.
@@ -112,9 +129,12 @@ class SlotSender {
   // serves calls there.
   static constexpr uint64_t kMinSharedBytes = uint64_t{16} << 10;
 
-  // Copies the message into a slot; nullopt if there is none, or `copy` fails, or the message is better sent. Blocks
-  // only in `copy`. `bytes`: size of the larger of request and response.
-  std::optional<BlockLoan> Lend(const grpc::ByteBuffer& message, uint64_t bytes, CopyPiece copy);
+  // Copies the message into a slot, as BlockLoan::Make does; nullopt if there is none, or `copy` fails, or the message
+  // is better sent. Blocks only in `copy`. `bytes`: size of the larger of request and response.
+  std::optional<BlockLoan> Lend(const grpc::ByteBuffer& message, uint64_t bytes, bool in_pieces, CopyPiece copy);
+
+  // Returns whether the server takes requests in pieces now.
+  bool takes_pieces() const;
 
   // Returns whether the server provides memory now.
   bool has_memory() const;
@@ -129,7 +149,7 @@ class SlotSender {
   class Stream;
 
   void AskIfDueLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void OnRegion(const v1::SharedRegion& description);
+  void OnRegion(const v1::ShareMemoryResponse& shared);
   void OnEnd(const grpc::Status& status);
 
   const Channel channel_;

@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -16,8 +15,8 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/random/random.h"
 #include "absl/status/status.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/shared_memory/shared_file.h"
 #include "common/status/error_reason.h"
 
 namespace ballast {
@@ -31,6 +30,8 @@ constexpr uint64_t kLineBytes = 64;
 // Line 0 has the id and what the server offers.
 constexpr uint64_t kOfferOffset = 8;
 constexpr uint32_t kOffersCalls = 1;
+constexpr uint64_t kPiecesOffset = 12;
+constexpr uint32_t kTakesPieces = 1;
 constexpr uint64_t kServerBellLine = SharedRegion::kMaxSlots + 1;
 constexpr uint64_t kClientBellLine = SharedRegion::kMaxSlots + 2;
 static_assert(kLineBytes * (kClientBellLine + 1) <= kPageBytes);
@@ -39,12 +40,16 @@ static_assert(std::atomic<uint32_t>::is_always_lock_free && sizeof(std::atomic<u
 
 enum OwnerCode : uint32_t { kClient = 0, kLent = 1, kServer = 2, kCalled = 3, kAnswered = 4 };
 
+// Flags of a call.
 constexpr uint32_t kSampled = 1;
+constexpr uint32_t kClientTakesPieces = 2;
 
-std::string LinkTarget(const std::string& path) {
-  char target[256];
-  const ssize_t size = readlink(path.c_str(), target, sizeof(target));
-  return size < 0 ? std::string() : std::string(target, size);
+// Who may use memory that a message lends.
+enum LoanCode : uint32_t { kNoLoan = 0, kOpen = 1, kRead = 2, kWithdrawn = 3 };
+
+bool Pass(std::atomic<uint32_t>& loan, LoanCode to) {
+  uint32_t now = kOpen;
+  return loan.compare_exchange_strong(now, to, std::memory_order_acq_rel);
 }
 
 // Returns null on failure, with errno set.
@@ -61,6 +66,7 @@ struct SharedRegion::Line {
   std::atomic<uint32_t> method, offset, bytes;
   std::atomic<uint64_t> trace_high, trace_low, span;
   std::atomic<uint32_t> flags, code, cancelled;
+  std::atomic<uint32_t> request_loan, response_loan;
 };
 
 uint64_t SharedRegion::BytesOf(uint32_t slots) { return kPageBytes + slots * kSlotBytes; }
@@ -87,29 +93,23 @@ absl::StatusOr<std::shared_ptr<SharedRegion>> SharedRegion::Create(uint32_t slot
 }
 
 absl::StatusOr<std::shared_ptr<SharedRegion>> SharedRegion::Open(const v1::SharedRegion& description) {
-  const std::string path = absl::StrCat("/proc/", description.process(), "/fd/", description.file());
   const auto error = [&](absl::string_view why) {
-    return WithReason(v1::ERROR_REASON_SHARED_MEMORY_UNAVAILABLE,
-                      absl::FailedPreconditionError(absl::StrCat("shared memory at ", path, ": ", why)));
+    return SharedFileError(description.process(), description.file(), why);
   };
   if (description.slots() == 0 || description.slots() > kMaxSlots || description.slot_bytes() != kSlotBytes) {
     return error(absl::StrCat("got ", description.slots(), " slots of ", description.slot_bytes(), " bytes, want 1 to ",
                               kMaxSlots, " of ", kSlotBytes));
   }
-  // Checked before open, because opening any other kind of file could have an effect.
-  if (!absl::StartsWith(LinkTarget(path), absl::StrCat("/memfd:", kName))) {
-    return error("is not memory that Ballast shares");
-  }
-  const int descriptor = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK);
-  if (descriptor < 0) return error(std::strerror(errno));
-  const absl::Cleanup close_it = [descriptor] { close(descriptor); };
   const uint64_t bytes = BytesOf(description.slots());
-  struct stat found = {};
-  if (fstat(descriptor, &found) != 0 || static_cast<uint64_t>(found.st_size) != bytes ||
-      (fcntl(descriptor, F_GET_SEALS) & kSeals) != kSeals) {
-    return error(absl::StrCat("is not ", bytes, " bytes that cannot shrink"));
-  }
-  char* const memory = Map(descriptor, bytes);
+  const absl::StatusOr<int> descriptor = OpenSharedFile({.process = description.process(),
+                                                         .file = description.file(),
+                                                         .name = kName,
+                                                         .bytes = bytes,
+                                                         .seals = kSeals,
+                                                         .flags = O_RDWR});
+  if (!descriptor.ok()) return descriptor.status();
+  const absl::Cleanup close_it = [descriptor = *descriptor] { close(descriptor); };
+  char* const memory = Map(*descriptor, bytes);
   if (memory == nullptr) return error(std::strerror(errno));
   std::shared_ptr<SharedRegion> region(new SharedRegion(-1, memory, description.slots(), description.id()));
   uint64_t id = 0;
@@ -163,12 +163,21 @@ bool SharedRegion::Borrow(uint32_t slot) {
 
 void SharedRegion::GiveBack(uint32_t slot) { Owner(slot).store(kClient, std::memory_order_release); }
 
-void SharedRegion::OfferCalls() { std::memcpy(memory_ + kOfferOffset, &kOffersCalls, sizeof(kOffersCalls)); }
+void SharedRegion::OfferCalls(bool takes_pieces) {
+  std::memcpy(memory_ + kOfferOffset, &kOffersCalls, sizeof(kOffersCalls));
+  if (takes_pieces) std::memcpy(memory_ + kPiecesOffset, &kTakesPieces, sizeof(kTakesPieces));
+}
 
 bool SharedRegion::offers_calls() const {
   uint32_t offer = 0;
   std::memcpy(&offer, memory_ + kOfferOffset, sizeof(offer));
   return offer == kOffersCalls;
+}
+
+bool SharedRegion::takes_pieces() const {
+  uint32_t offer = 0;
+  std::memcpy(&offer, memory_ + kPiecesOffset, sizeof(offer));
+  return offer == kTakesPieces;
 }
 
 void SharedRegion::Call(uint32_t slot, const SlotRequest& request) {
@@ -179,8 +188,11 @@ void SharedRegion::Call(uint32_t slot, const SlotRequest& request) {
   line.trace_high.store(request.caller.trace_high, std::memory_order_relaxed);
   line.trace_low.store(request.caller.trace_low, std::memory_order_relaxed);
   line.span.store(request.caller.span, std::memory_order_relaxed);
-  line.flags.store(request.caller.sampled ? kSampled : 0, std::memory_order_relaxed);
+  line.flags.store((request.caller.sampled ? kSampled : 0) | (request.takes_pieces ? kClientTakesPieces : 0),
+                   std::memory_order_relaxed);
   line.cancelled.store(0, std::memory_order_relaxed);
+  line.request_loan.store(request.in_pieces ? kOpen : kNoLoan, std::memory_order_relaxed);
+  line.response_loan.store(kNoLoan, std::memory_order_relaxed);
   line.owner.store(kCalled, std::memory_order_release);
   server_bell().Ring();
 }
@@ -190,7 +202,8 @@ std::optional<SlotResponse> SharedRegion::TakeResponse(uint32_t slot) {
   if (line.owner.load(std::memory_order_acquire) != kAnswered) return std::nullopt;
   const SlotResponse response = {.code = line.code.load(std::memory_order_relaxed),
                                  .offset = line.offset.load(std::memory_order_relaxed),
-                                 .bytes = line.bytes.load(std::memory_order_relaxed)};
+                                 .bytes = line.bytes.load(std::memory_order_relaxed),
+                                 .in_pieces = line.response_loan.load(std::memory_order_relaxed) != kNoLoan};
   line.owner.store(kClient, std::memory_order_release);
   return response;
 }
@@ -207,13 +220,16 @@ std::optional<SlotRequest> SharedRegion::TakeCall(uint32_t slot) {
       !line.owner.compare_exchange_strong(owner, kServer, std::memory_order_acq_rel)) {
     return std::nullopt;
   }
+  const uint32_t flags = line.flags.load(std::memory_order_relaxed);
   return SlotRequest{.method = line.method.load(std::memory_order_relaxed),
                      .offset = line.offset.load(std::memory_order_relaxed),
                      .bytes = line.bytes.load(std::memory_order_relaxed),
+                     .in_pieces = line.request_loan.load(std::memory_order_relaxed) != kNoLoan,
+                     .takes_pieces = (flags & kClientTakesPieces) != 0,
                      .caller = {.trace_high = line.trace_high.load(std::memory_order_relaxed),
                                 .trace_low = line.trace_low.load(std::memory_order_relaxed),
                                 .span = line.span.load(std::memory_order_relaxed),
-                                .sampled = (line.flags.load(std::memory_order_relaxed) & kSampled) != 0}};
+                                .sampled = (flags & kSampled) != 0}};
 }
 
 bool SharedRegion::TakeCancel(uint32_t slot) {
@@ -226,9 +242,22 @@ void SharedRegion::Respond(uint32_t slot, const SlotResponse& response) {
   line.code.store(response.code, std::memory_order_relaxed);
   line.offset.store(response.offset, std::memory_order_relaxed);
   line.bytes.store(response.bytes, std::memory_order_relaxed);
+  line.response_loan.store(response.in_pieces ? kOpen : kNoLoan, std::memory_order_relaxed);
   line.owner.store(kAnswered, std::memory_order_release);
   client_bell().Ring();
 }
+
+void SharedRegion::WithdrawRequest(uint32_t slot) { Pass(LineOf(slot).request_loan, kWithdrawn); }
+
+bool SharedRegion::EndRequestLoan(uint32_t slot) { return Pass(LineOf(slot).request_loan, kRead); }
+
+bool SharedRegion::EndResponseLoan(uint32_t slot) { return Pass(LineOf(slot).response_loan, kRead); }
+
+bool SharedRegion::LendsResponse(uint32_t slot) const {
+  return LineOf(slot).response_loan.load(std::memory_order_acquire) == kOpen;
+}
+
+void SharedRegion::WithdrawResponse(uint32_t slot) { Pass(LineOf(slot).response_loan, kWithdrawn); }
 
 Doorbell& SharedRegion::server_bell() const {
   return *std::launder(reinterpret_cast<Doorbell*>(memory_ + kLineBytes * kServerBellLine));

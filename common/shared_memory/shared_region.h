@@ -24,6 +24,10 @@ struct SlotRequest {
   // Place of the message in the slot. The server has checked neither.
   uint32_t offset = 0;
   uint32_t bytes = 0;
+  // The message is in pieces (shared_message.h).
+  bool in_pieces = false;
+  // The client reads the server's heap, so that the response may be in pieces.
+  bool takes_pieces = false;
   // The span that makes the call, as in `traceparent`; 0: the call is not traced.
   TraceContext caller;
 };
@@ -34,6 +38,8 @@ struct SlotResponse {
   uint32_t code = 0;
   uint32_t offset = 0;
   uint32_t bytes = 0;
+  // The message is in pieces. The client must call EndResponseLoan.
+  bool in_pieces = false;
 };
 
 // Owns one process's mapping of memory that a server shares with one client, in slots of one message each;
@@ -76,10 +82,12 @@ class SharedRegion {
   bool Borrow(uint32_t slot);
   void GiveBack(uint32_t slot);
 
-  // Called by the server, before the client opens the region: it serves calls in slots.
-  void OfferCalls();
+  // Called by the server, before the client opens the region: it serves calls in slots, and takes requests in pieces if
+  // it reads the client's heap.
+  void OfferCalls(bool takes_pieces);
   // Returns whether the server does.
   bool offers_calls() const;
+  bool takes_pieces() const;
 
   // Called by the client. Call begins a call with the message in one of its slots, which is the server's until
   // TakeResponse returns the response, or TakeBack true. CancelCall asks the server to end the call soon.
@@ -92,6 +100,17 @@ class SharedRegion {
   std::optional<SlotRequest> TakeCall(uint32_t slot);
   bool TakeCancel(uint32_t slot);
   void Respond(uint32_t slot, const SlotResponse& response);
+
+  // A message in pieces lends memory of its sender's heap, from Call or Respond until the receiver ends the loan or the
+  // sender withdraws it. The receiver first reads everything, then ends the loan; if that returns false, the sender has
+  // withdrawn it, and what was read is worth nothing. So neither waits for the other. The client withdraws a request
+  // and ends the loan of a response.
+  void WithdrawRequest(uint32_t slot);
+  bool EndRequestLoan(uint32_t slot);
+  void WithdrawResponse(uint32_t slot);
+  bool EndResponseLoan(uint32_t slot);
+  // Called by the server: returns whether the loan of the slot's last response has not ended yet.
+  bool LendsResponse(uint32_t slot) const;
 
   // Rung for the server when there is a new or a cancelled call, and for the client when there is a response.
   Doorbell& server_bell() const;

@@ -68,6 +68,55 @@ TEST(SharedRegionTest, IsTakenBackOnlyWhereTheServerDoesNotUseIt) {
   EXPECT_TRUE(sides.client->TakeBack(0));
 }
 
+TEST(SharedRegionTest, WhatARequestLendsIsTheClientsAgainBeforeOrAfterItIsRead) {
+  const Sides sides = MakeSides(1);
+  sides.client->Call(0, {.in_pieces = true});
+  ASSERT_TRUE(sides.server->TakeCall(0).value_or(SlotRequest()).in_pieces);
+  EXPECT_TRUE(sides.server->EndRequestLoan(0)) << "all was read";
+  sides.client->WithdrawRequest(0);
+  sides.server->Respond(0, {});
+  ASSERT_TRUE(sides.client->TakeResponse(0).has_value());
+
+  sides.client->Call(0, {.in_pieces = true});
+  ASSERT_TRUE(sides.server->TakeCall(0).has_value());
+  sides.client->WithdrawRequest(0);
+  EXPECT_FALSE(sides.server->EndRequestLoan(0)) << "the client may have changed what was read";
+}
+
+TEST(SharedRegionTest, WhatAResponseLendsIsTheServersAgainOnceItIsRead) {
+  const Sides sides = MakeSides(1);
+  sides.client->Call(0, {.takes_pieces = true});
+  ASSERT_TRUE(sides.server->TakeCall(0).value_or(SlotRequest()).takes_pieces);
+  sides.server->Respond(0, {.in_pieces = true});
+  EXPECT_TRUE(sides.server->LendsResponse(0));
+  ASSERT_TRUE(sides.client->TakeResponse(0).value_or(SlotResponse()).in_pieces);
+  EXPECT_TRUE(sides.server->LendsResponse(0)) << "it is not read yet";
+  EXPECT_TRUE(sides.client->EndResponseLoan(0));
+  EXPECT_FALSE(sides.server->LendsResponse(0));
+
+  sides.client->Call(0, {.takes_pieces = true});
+  EXPECT_FALSE(sides.server->LendsResponse(0));
+  sides.server->Respond(0, {.in_pieces = true});
+  sides.server->WithdrawResponse(0);
+  EXPECT_FALSE(sides.client->EndResponseLoan(0)) << "the server may have changed what was read";
+}
+
+TEST(SharedRegionTest, MessagesAreInPiecesOnlyIfTheySaySo) {
+  const Sides sides = MakeSides(1);
+  EXPECT_FALSE(sides.client->takes_pieces());
+  sides.server->OfferCalls(/*takes_pieces=*/false);
+  EXPECT_TRUE(sides.client->offers_calls());
+  EXPECT_FALSE(sides.client->takes_pieces());
+  sides.server->OfferCalls(/*takes_pieces=*/true);
+  EXPECT_TRUE(sides.client->takes_pieces());
+  sides.client->Call(0, {});
+  const std::optional<SlotRequest> request = sides.server->TakeCall(0);
+  ASSERT_TRUE(request.has_value());
+  EXPECT_FALSE(request->in_pieces || request->takes_pieces);
+  sides.server->Respond(0, {});
+  EXPECT_FALSE(sides.client->TakeResponse(0).value_or(SlotResponse{.in_pieces = true}).in_pieces);
+}
+
 TEST(SharedRegionTest, CannotBeCutUnderTheOtherSidesHands) {
   const std::shared_ptr<SharedRegion> server = *SharedRegion::Create(1);
   const int file = open(absl::StrCat("/proc/self/fd/", server->Describe().file()).c_str(), O_RDWR);

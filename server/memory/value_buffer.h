@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/types/span.h"
+#include "common/shared_memory/shared_heap.h"
 
 namespace ballast {
 
@@ -18,8 +19,17 @@ class ValueBuffer {
  public:
   ValueBuffer() = default;
   // The values are not initialized.
-  explicit ValueBuffer(size_t elements) : shared_(new Shared{{1}, elements, {}}) {
+  explicit ValueBuffer(size_t elements) : ValueBuffer(elements, Free()) {
     shared_->data.reset(static_cast<float*>(::operator new[](elements * sizeof(float), kAlignment)));
+  }
+  // Same, but in this process's heap if that has room, so that clients of this machine can read them.
+  static ValueBuffer Readable(size_t elements) {
+    const size_t bytes = elements * sizeof(float);
+    void* const memory = SharedHeap::OfProcess().Allocate(bytes);
+    if (memory == nullptr) return ValueBuffer(elements);
+    ValueBuffer buffer(elements, Free{bytes});
+    buffer.shared_->data.reset(static_cast<float*>(memory));
+    return buffer;
   }
   ValueBuffer(const ValueBuffer& other) : shared_(other.shared_) {
     if (shared_ != nullptr) shared_->holders.fetch_add(1, std::memory_order_relaxed);
@@ -43,13 +53,20 @@ class ValueBuffer {
  private:
   static constexpr std::align_val_t kAlignment{64};
   struct Free {
-    void operator()(float* data) const { ::operator delete[](data, kAlignment); }
+    // Size of the memory if it is in the heap, or 0.
+    size_t heap_bytes = 0;
+    void operator()(float* data) const {
+      if (heap_bytes > 0) return SharedHeap::OfProcess().Free(data, heap_bytes);
+      ::operator delete[](data, kAlignment);
+    }
   };
   struct Shared {
     std::atomic<int> holders;
     size_t elements;
     std::unique_ptr<float, Free> data;
   };
+
+  ValueBuffer(size_t elements, Free free) : shared_(new Shared{{1}, elements, {nullptr, free}}) {}
 
   Shared* shared_ = nullptr;
 };

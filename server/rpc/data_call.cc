@@ -108,6 +108,11 @@ std::function<void(absl::Status)> DataPlane::Call::Ending(grpc::ByteBuffer respo
   };
 }
 
+void DataPlane::Call::SentInPieces() {
+  if (values_reserved_ != nullptr) values_reserved_->Release();
+  Sent();
+}
+
 void DataPlane::Call::Sent() {
   timer_.End();
   if (span_ != nullptr) EndSpan();

@@ -81,6 +81,8 @@ class DataPlane::Call : public std::enable_shared_from_this<Call> {
   void End(const absl::Status& status);
   // The response has left. A callback may keep the call for a moment longer, but not what the budget covers.
   void Sent();
+  // The same for a response whose values are still read where they are, but no longer count.
+  void SentInPieces();
 
   // Returns whether the request has gradients of slices, so that it is about as large as its response.
   bool PushesSlices() const { return handler_ == &Call::Push || handler_ == &Call::PushPull; }

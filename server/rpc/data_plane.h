@@ -72,8 +72,9 @@ class DataPlane : public grpc::CallbackGenericService {
   RegionRegistry& regions() { return regions_; }
 
   // Serves the calls that a client makes in the region's slots, on a thread of its own, until the result is called,
-  // which does not wait. `token` is what the client presented, `peer` its address.
-  std::function<void()> ServeSlots(std::shared_ptr<SharedRegion> region, std::string token, std::string peer);
+  // which does not wait. `heap` is the client's, or null; `token` is what the client presented, `peer` its address.
+  std::function<void()> ServeSlots(std::shared_ptr<SharedRegion> region, std::unique_ptr<SharedHeapReader> heap,
+                                   std::string token, std::string peer);
 
   // Data streams: connections that clients open for the calls that this serves. OfferStream says how a client that
   // presented `token` may open one; ServeStream serves it on a thread of its own, if the connection begins with a

@@ -164,8 +164,9 @@ grpc::ServerUnaryReactor* ParameterServiceAdapter::InspectRows(grpc::CallbackSer
 grpc::ServerWriteReactor<v1::ShareMemoryResponse>* ParameterServiceAdapter::ShareMemory(
     grpc::CallbackServerContext* context, const v1::ShareMemoryRequest* request) {
   const absl::Status may = Check(*context, "ParameterService/ShareMemory", request->job());
-  const ServeRegion serve = [&](std::shared_ptr<SharedRegion> region) {
-    return data_plane_->ServeSlots(std::move(region), std::string(access_->TokenFor(*context)), context->peer());
+  const ServeRegion serve = [&](std::shared_ptr<SharedRegion> region, std::unique_ptr<SharedHeapReader> heap) {
+    return data_plane_->ServeSlots(std::move(region), std::move(heap), std::string(access_->TokenFor(*context)),
+                                   context->peer());
   };
   return ballast::ShareMemory(may, *request, *shard_, rank_, data_plane_->regions(), serve);
 }

@@ -2,11 +2,14 @@
 #include "server/rpc/region_registry.h"
 
 #include <memory>
+#include <optional>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "common/rpc/grpc_status.h"
+#include "common/shared_memory/message_pieces.h"
 #include "common/status/error_reason.h"
 
 namespace ballast {
@@ -39,8 +42,13 @@ class Call : public grpc::ServerWriteReactor<v1::ShareMemoryResponse> {
       ending_->End(Annotate(status, absl::StrCat("shard ", rank)));
       return;
     }
-    stop_serving_ = serve(region_);
+    // Without it, the client copies its messages to the slots.
+    std::unique_ptr<SharedHeapReader> heap;
+    if (request.has_heap()) heap = SharedHeapReader::Open(Decode(request.heap())).value_or(nullptr);
+    stop_serving_ = serve(region_, std::move(heap));
     *response_.mutable_region() = region_->Describe();
+    const std::optional<HeapDescription> own = SharedHeap::OfProcess().Describe();
+    if (own.has_value()) *response_.mutable_heap() = Encode(*own);
     StartWrite(&response_);
   }
 

@@ -14,6 +14,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
 #include "ballast/v1/parameter_service.pb.h"
+#include "common/shared_memory/shared_heap.h"
 #include "common/shared_memory/shared_region.h"
 #include "grpcpp/support/server_callback.h"
 #include "server/memory/byte_budget.h"
@@ -83,8 +84,10 @@ class RegionRegistry {
   absl::flat_hash_map<uint64_t, Entry> regions_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Begins to serve the calls that a client makes in a region's slots. Returns a function that ends that.
-using ServeRegion = std::function<std::function<void()>(std::shared_ptr<SharedRegion>)>;
+// Begins to serve the calls that a client makes in a region's slots, with messages partly in the client's heap if that
+// is not null. Returns a function that ends that.
+using ServeRegion =
+    std::function<std::function<void()>(std::shared_ptr<SharedRegion>, std::unique_ptr<SharedHeapReader>)>;
 
 // Serves ParameterService.ShareMemory: gives the client a region, and serves it, until the call ends, or ends the call
 // with `access` if that is an error. `shard` and `registry` outlive the call.

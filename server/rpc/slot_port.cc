@@ -3,10 +3,11 @@
 
 #include <cstring>
 #include <optional>
+#include <utility>
 
 #include "absl/time/clock.h"
 #include "common/rpc/grpc_status.h"
-#include "common/shared_memory/shared_message.h"
+#include "common/shared_memory/message_pieces.h"
 #include "common/wire/direct_call.h"
 #include "common/wire/limits.h"
 #include "server/rpc/unary_reply.h"
@@ -29,7 +30,7 @@ class DataPlane::SlotCall : public Call {
  public:
   SlotCall(const Method& method, DataPlane* plane, std::shared_ptr<SlotPort> port, uint32_t slot,
            const SlotRequest& request)
-      : Call(method, plane), port_(std::move(port)), slot_(slot), offset_(request.offset), bytes_(request.bytes) {}
+      : Call(method, plane), port_(std::move(port)), slot_(slot), request_(request) {}
   ~SlotCall() override { port_->CallGone(); }
 
   // Returns whether it is admitted; otherwise it has ended.
@@ -43,20 +44,16 @@ class DataPlane::SlotCall : public Call {
     return true;
   }
 
-  uint32_t request_bytes() const { return bytes_; }
+  // Returns whether its work is worth another thread, if several calls are new.
+  bool is_large() const { return request_.in_pieces || request_.bytes > kMinSubmittedBytes; }
 
   void Process() {
     ++plane().shared_calls_;
     timer().Enter(CallPhase::kApply);
-    const absl::StatusOr<absl::string_view> message = MessageAt({offset_, bytes_}, port_->Slot(slot_));
+    absl::StatusOr<BufferPool::Buffer> message = port_->Read(slot_, request_);
     if (!message.ok()) return End(OnShard(message.status()));
-    if (message->size() > kMaxMessageBytes) {
-      return End(OnShard(absl::InvalidArgumentError(
-          absl::StrCat("message in shared memory: got ", message->size(), " bytes, want at most ", kMaxMessageBytes))));
-    }
     grpc::ByteBuffer nothing;
-    // The client may change it at any time, so read it once: the bytes checked must be the bytes used.
-    Handle(nothing, plane().buffers_.Copy(*message));
+    Handle(nothing, *std::move(message));
   }
 
  protected:
@@ -64,6 +61,13 @@ class DataPlane::SlotCall : public Call {
   std::string Peer() const override { return port_->peer(); }
 
   void Send(grpc::ByteBuffer response) override {
+    if (request_.takes_pieces) {
+      const std::optional<MessageSpot> list = WritePieces(response, SharedHeap::OfProcess(), port_->Slot(slot_));
+      if (list.has_value()) {
+        SentInPieces();
+        return port_->RespondInPieces(slot_, *list, std::move(response));
+      }
+    }
     const std::optional<MessageSpot> spot = CopyMessage(response, port_->Slot(slot_));
     if (!spot.has_value()) {
       return Fail(OnShard(absl::InternalError(absl::StrCat("response of ", response.Length(), " bytes fits no slot"))));
@@ -82,8 +86,8 @@ class DataPlane::SlotCall : public Call {
  private:
   const std::shared_ptr<SlotPort> port_;
   const uint32_t slot_;
-  // Place of the request in the slot, as the client has written it, unchecked.
-  const uint32_t offset_, bytes_;
+  // As the client has written it, unchecked.
+  const SlotRequest request_;
 };
 
 void DataPlane::SlotPort::Run() {
@@ -92,6 +96,7 @@ void DataPlane::SlotPort::Run() {
   while (!stopped_ || under_way_ > 0) {
     const uint32_t seen = region_->server_bell().rings();
     if (stopped_) CancelAll();
+    FreeLent(/*all=*/false);
     const bool tasks = RunTasks();
     if ((!stopped_ && TakeCalls()) || tasks) {
       fruitless = 0;
@@ -99,6 +104,40 @@ void DataPlane::SlotPort::Run() {
     }
     if (++fruitless > kMaxFruitlessRings) absl::SleepFor(kPause);
     bell.Wait(seen, kLongestWait);
+  }
+  FreeLent(/*all=*/true);
+}
+
+absl::StatusOr<BufferPool::Buffer> DataPlane::SlotPort::Read(uint32_t slot, const SlotRequest& request) {
+  const MessageSpot spot = {request.offset, request.bytes};
+  if (request.in_pieces) {
+    if (heap_ == nullptr) {
+      return absl::InvalidArgumentError(
+          "message in shared memory: got pieces of a heap that this server does not read");
+    }
+    absl::StatusOr<BufferPool::Buffer> message = ReadPieces(spot, Slot(slot), *heap_, plane_.buffers_);
+    if (!message.ok() || region_->EndRequestLoan(slot)) return message;
+    return absl::CancelledError("message in shared memory: the client has taken it back");
+  }
+  const absl::StatusOr<absl::string_view> message = MessageAt(spot, Slot(slot));
+  if (!message.ok()) return message.status();
+  if (message->size() > kMaxMessageBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("message in shared memory: got ", message->size(), " bytes, want at most ", kMaxMessageBytes));
+  }
+  // The client may change it at any time, so read it once: the bytes checked must be the bytes used.
+  return plane_.buffers_.Copy(*message);
+}
+
+void DataPlane::SlotPort::FreeLent(bool all) {
+  std::vector<grpc::ByteBuffer> freed;
+  absl::MutexLock lock(&mutex_);
+  for (uint32_t slot = 0; slot < lent_.size(); ++slot) {
+    if (!lent_[slot].has_value()) continue;
+    if (all) region_->WithdrawResponse(slot);
+    if (region_->LendsResponse(slot)) continue;
+    freed.push_back(*std::move(lent_[slot]));
+    lent_[slot].reset();
   }
 }
 
@@ -128,6 +167,12 @@ void DataPlane::SlotPort::Stop() {
 void DataPlane::SlotPort::Respond(uint32_t slot, const SlotResponse& response) {
   busy_[slot] = false;
   region_->Respond(slot, response);
+}
+
+void DataPlane::SlotPort::RespondInPieces(uint32_t slot, MessageSpot list, grpc::ByteBuffer message) {
+  absl::MutexLock lock(&mutex_);
+  lent_[slot] = std::move(message);
+  Respond(slot, {.code = grpc::OK, .offset = list.offset, .bytes = list.bytes, .in_pieces = true});
 }
 
 void DataPlane::SlotPort::RespondError(uint32_t slot, const absl::Status& status) {
@@ -161,8 +206,7 @@ bool DataPlane::SlotPort::TakeCalls() {
     const std::shared_ptr<SlotCall> call = std::move(begun.back());
     begun.pop_back();
     const bool others = !begun.empty();
-    if (others && call->request_bytes() > kMinSubmittedBytes &&
-        plane_.executor_->Submit([call] { call->Process(); }).ok()) {
+    if (others && call->is_large() && plane_.executor_->Submit([call] { call->Process(); }).ok()) {
       continue;
     }
     call->Process();
@@ -189,9 +233,12 @@ void DataPlane::SlotPort::CancelAll() {
   }
 }
 
-std::function<void()> DataPlane::ServeSlots(std::shared_ptr<SharedRegion> region, std::string token, std::string peer) {
-  region->OfferCalls();
-  const auto port = std::make_shared<SlotPort>(this, std::move(region), std::move(token), std::move(peer));
+std::function<void()> DataPlane::ServeSlots(std::shared_ptr<SharedRegion> region,
+                                            std::unique_ptr<SharedHeapReader> heap, std::string token,
+                                            std::string peer) {
+  region->OfferCalls(/*takes_pieces=*/heap != nullptr);
+  const auto port =
+      std::make_shared<SlotPort>(this, std::move(region), std::move(heap), std::move(token), std::move(peer));
   slot_threads_.Start("slot calls", [port] { port->Run(); });
   return [port] { port->Stop(); };
 }

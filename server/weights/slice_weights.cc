@@ -9,16 +9,14 @@
 namespace ballast {
 namespace {
 
-ValueBuffer CopyOf(const ValueBuffer& from) {
-  ValueBuffer copy(from.size());
-  std::copy(from.values().begin(), from.values().end(), copy.mutable_values().begin());
-  return copy;
+void Copy(const ValueBuffer& from, ValueBuffer& to) {
+  std::copy(from.values().begin(), from.values().end(), to.mutable_values().begin());
 }
 
 }  // namespace
 
 SliceWeights::SliceWeights(const v1::SliceRange& range, const Optimizer* optimizer)
-    : optimizer_(optimizer), values_(range.elements()) {
+    : optimizer_(optimizer), values_(ValueBuffer::Readable(range.elements())) {
   for (int slot = 0; slot < optimizer->slots(); ++slot) slots_.emplace_back(range.elements());
 }
 
@@ -34,15 +32,29 @@ void SliceWeights::Apply(const Gradient& gradient, const ApplyOptions& options) 
   const OptimizerStep step{applied_, options.rate_scale * optimizer_->LearningRate(applied_, position_),
                            options.gradient_scale, set_checksum_.has_value()};
   // Pulls may still send the old values, so they are not overwritten if shared.
-  ValueBuffer updated = values_.unique() ? values_ : ValueBuffer(values_.size());
+  ValueBuffer updated = values_.unique() ? values_ : ValueBuffer::Readable(values_.size());
   OptimizerState state{values_.values().data(), updated.mutable_values().data(), {}};
   for (int slot = 0; slot < optimizer_->slots(); ++slot) {
     // Optimizers change slots in place.
-    if (!slots_[slot].unique()) slots_[slot] = CopyOf(slots_[slot]);
+    if (!slots_[slot].unique()) {
+      ValueBuffer copy(slots_[slot].size());
+      Copy(slots_[slot], copy);
+      slots_[slot] = std::move(copy);
+    }
     state.slots[slot] = slots_[slot].mutable_values().data();
   }
   optimizer_->Apply(step, gradient, state);
   values_ = std::move(updated);
+}
+
+void SliceWeights::SetValues(const ValueBuffer& values, uint64_t checksum) {
+  MakeValues(values);
+  set_checksum_ = checksum;
+}
+
+void SliceWeights::MakeValues(const ValueBuffer& values) {
+  values_ = ValueBuffer::Readable(values.size());
+  Copy(values, values_);
 }
 
 SliceWeights::State SliceWeights::Share() const {
@@ -57,7 +69,7 @@ void SliceWeights::Restore(State state) {
   position_ = state.position;
   pushed_ = state.pushed;
   set_checksum_ = state.set_checksum;
-  values_ = std::move(state.arrays[0]);
+  MakeValues(state.arrays[0]);
   for (size_t slot = 0; slot < slots_.size(); ++slot) slots_[slot] = std::move(state.arrays[slot + 1]);
 }
 

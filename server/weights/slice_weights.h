@@ -42,10 +42,7 @@ class SliceWeights {
   }
 
   // Replaces the initial values, but not the slots. `checksum` identifies the values. Must precede any push.
-  void SetValues(ValueBuffer values, uint64_t checksum) {
-    values_ = std::move(values);
-    set_checksum_ = checksum;
-  }
+  void SetValues(const ValueBuffer& values, uint64_t checksum);
   // Checksum of the set values, if any were set.
   std::optional<uint64_t> set_checksum() const { return set_checksum_; }
   // True if a push was accepted.
@@ -85,6 +82,8 @@ class SliceWeights {
   }
 
  private:
+  // Makes a copy of `values` the current ones, where clients can read them.
+  void MakeValues(const ValueBuffer& values);
   // A missing position compares below 0.
   std::optional<double> Furthest(std::optional<double> position) const { return std::max(position_, position); }
 

@@ -63,6 +63,8 @@ class Device : public EmbeddingOperations,
   // Zeroed memory for floats, or for elements of activation_type(). RESOURCE_EXHAUSTED if memory is short.
   virtual absl::StatusOr<std::unique_ptr<Buffer>> Allocate(int64_t floats) = 0;
   virtual absl::StatusOr<std::unique_ptr<Buffer>> AllocateActivations(int64_t elements) = 0;
+  // Like Allocate, for a gradient that is pushed from where it is: if possible in memory that servers can read.
+  virtual absl::StatusOr<std::unique_ptr<Buffer>> AllocateGradient(int64_t floats) { return Allocate(floats); }
   // Allocates the workspace that convolutions of these shapes need, with up to `examples` examples. Other convolutions
   // may allocate when they are issued. RESOURCE_EXHAUSTED if memory is short.
   virtual absl::Status ReserveWorkspace(absl::Span<const ConvShape> shapes, int64_t examples) = 0;

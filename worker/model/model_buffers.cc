@@ -195,7 +195,7 @@ absl::Status ModelBuffers::AllocateAll() {
     for (const Parameter& parameter : node.layer->Parameters()) {
       ParameterMemory memory;
       memory.value = allocate(node.device, parameter.elements);
-      memory.gradient = allocate(node.device, parameter.elements);
+      if (status.ok()) memory.gradient = keep(node.device, device(node.device).AllocateGradient(parameter.elements));
       parameters_.push_back(std::move(memory));
     }
   }

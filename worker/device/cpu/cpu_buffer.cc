@@ -4,6 +4,8 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "common/shared_memory/shared_heap.h"
+
 namespace ballast {
 
 void Require(bool condition, const char* what) {
@@ -14,7 +16,11 @@ void Require(bool condition, const char* what) {
 
 CpuBuffer::~CpuBuffer() {
   *used_ -= size_;
-  std::free(memory_);
+  if (heap_bytes_ > 0) {
+    SharedHeap::OfProcess().Free(memory_, heap_bytes_);
+  } else {
+    std::free(memory_);
+  }
 }
 
 float* Data(const Buffer& buffer, int64_t count) {

@@ -19,9 +19,11 @@ void Require(bool condition, const char* what);
 // Owns memory of the CPU device.
 class CpuBuffer : public Buffer {
  public:
-  // `memory` is from calloc, whose large zeroed pieces cost nothing until they are touched. It holds `size` floats
-  // plus kCpuAlignment bytes. `used` counts the floats of all buffers.
-  CpuBuffer(void* memory, int64_t size, std::atomic<int64_t>* used) : memory_(memory), size_(size), used_(used) {
+  // `memory` is from calloc, whose large zeroed pieces cost nothing until they are touched, or, with `heap_bytes`, that
+  // many of this process's heap. It holds `size` floats plus kCpuAlignment bytes. `used` counts the floats of all
+  // buffers.
+  CpuBuffer(void* memory, int64_t size, std::atomic<int64_t>* used, size_t heap_bytes = 0)
+      : memory_(memory), size_(size), used_(used), heap_bytes_(heap_bytes) {
     *used_ += size;
   }
   ~CpuBuffer() override;
@@ -41,6 +43,7 @@ class CpuBuffer : public Buffer {
   void* const memory_;
   const int64_t size_;
   std::atomic<int64_t>* const used_;
+  const size_t heap_bytes_;
 };
 
 // The memory of a buffer of the CPU device.

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -19,6 +20,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "common/codecs/codec.h"
+#include "common/shared_memory/shared_heap.h"
 #include "common/simd/instruction_set.h"
 #include "worker/device/cpu/convolution.h"
 #include "worker/device/cpu/cpu_buffer.h"
@@ -180,20 +182,10 @@ class CpuDevice : public Device {
   absl::StatusOr<std::unique_ptr<Buffer>> AllocateActivations(int64_t elements) override { return Allocate(elements); }
 
   absl::StatusOr<std::unique_ptr<Buffer>> Allocate(int64_t elements) override {
-    Require(elements >= 0, "negative size");
-    // Checked first, because Linux grants memory that it does not have and kills the process that touches it.
-    const int64_t free = most_floats_ - used_floats_;
-    const size_t bytes = elements <= free ? elements * sizeof(float) + kCpuAlignment : 0;
-    void* const memory = bytes > 0 ? std::calloc(bytes, 1) : nullptr;
-    if (memory == nullptr) {
-      return absl::ResourceExhaustedError(absl::StrCat("cpu device: got ", elements,
-                                                       " floats to allocate, want at most ", free,
-                                                       "; its total memory is ", most_floats_, " floats"));
-    }
-    AskForHugePages(memory, bytes);
-    auto buffer = std::make_unique<CpuBuffer>(memory, elements, &used_floats_);
-    peak_floats_ = std::max(peak_floats_.load(), used_floats_.load());
-    return buffer;
+    return Allocate(elements, /*in_heap=*/false);
+  }
+  absl::StatusOr<std::unique_ptr<Buffer>> AllocateGradient(int64_t floats) override {
+    return Allocate(floats, /*in_heap=*/true);
   }
 
   std::unique_ptr<HostMemory> AllocateHost(int64_t floats) override { return std::make_unique<UnpinnedMemory>(floats); }
@@ -490,6 +482,30 @@ class CpuDevice : public Device {
   }
 
  private:
+  // In this process's heap, if `in_heap` and that has room.
+  absl::StatusOr<std::unique_ptr<Buffer>> Allocate(int64_t elements, bool in_heap) {
+    Require(elements >= 0, "negative size");
+    // Checked first, because Linux grants memory that it does not have and kills the process that touches it.
+    const int64_t free = most_floats_ - used_floats_;
+    const size_t bytes = elements <= free ? elements * sizeof(float) + kCpuAlignment : 0;
+    void* memory = in_heap && bytes > 0 ? SharedHeap::OfProcess().Allocate(bytes) : nullptr;
+    const size_t heap_bytes = memory != nullptr ? bytes : 0;
+    if (heap_bytes > 0) {
+      std::memset(memory, 0, bytes);
+    } else if (bytes > 0) {
+      memory = std::calloc(bytes, 1);
+    }
+    if (memory == nullptr) {
+      return absl::ResourceExhaustedError(absl::StrCat("cpu device: got ", elements,
+                                                       " floats to allocate, want at most ", free,
+                                                       "; its total memory is ", most_floats_, " floats"));
+    }
+    AskForHugePages(memory, bytes);
+    auto buffer = std::make_unique<CpuBuffer>(memory, elements, &used_floats_, heap_bytes);
+    peak_floats_ = std::max(peak_floats_.load(), used_floats_.load());
+    return buffer;
+  }
+
   const int threads_;
   // Set if the processor has a kernel for it.
   std::optional<SmallBatchGemm> small_batch_;

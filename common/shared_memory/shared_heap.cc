@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/shared_memory/shared_heap.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <iterator>
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/random/random.h"
+#include "absl/strings/str_cat.h"
+#include "common/shared_memory/shared_file.h"
+
+namespace ballast {
+namespace {
+
+constexpr char kName[] = "ballast-shared-heap";
+// Without these, a reader could change the memory or, by shrinking it, end this process.
+constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
+
+constexpr uint64_t kPageBytes = SharedHeap::kLeastBytes;
+
+uint64_t Rounded(uint64_t bytes) { return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes; }
+
+uint64_t MachineBytes() {
+  return Rounded(std::max<uint64_t>(sysconf(_SC_PHYS_PAGES), 1) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE)));
+}
+
+// A file beyond its limit would end the process.
+bool FileMayHave(uint64_t bytes) {
+  rlimit limit = {};
+  return getrlimit(RLIMIT_FSIZE, &limit) == 0 && (limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= bytes);
+}
+
+absl::StatusOr<int> OpenHeap(const HeapDescription& description) {
+  const absl::StatusOr<int> descriptor = OpenSharedFile({.process = description.process,
+                                                         .file = description.file,
+                                                         .name = kName,
+                                                         .bytes = description.bytes,
+                                                         .seals = F_SEAL_SHRINK | F_SEAL_GROW,
+                                                         .flags = O_RDONLY});
+  if (!descriptor.ok()) return descriptor.status();
+  uint64_t id = 0;
+  if (pread(*descriptor, &id, sizeof(id), 0) == sizeof(id) && id == description.id) return *descriptor;
+  close(*descriptor);
+  return SharedFileError(description.process, description.file, "has the id of another heap");
+}
+
+}  // namespace
+
+SharedHeap& SharedHeap::OfProcess() {
+  static auto* const heap = new SharedHeap(MachineBytes());
+  return *heap;
+}
+
+SharedHeap::SharedHeap(uint64_t bytes) : bytes_(Rounded(bytes)), id_(absl::Uniform<uint64_t>(absl::BitGen())) {
+  const int descriptor = FileMayHave(bytes_) ? memfd_create(kName, MFD_CLOEXEC | MFD_ALLOW_SEALING) : -1;
+  if (descriptor < 0) return;
+  absl::Cleanup close_it = [descriptor] { close(descriptor); };
+  if (ftruncate(descriptor, static_cast<off_t>(bytes_)) != 0) return;
+  void* const memory = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, descriptor, 0);
+  if (memory == MAP_FAILED) return;
+  // Linux before 5.1 has no seal that leaves this process, and no other one, its writable mapping.
+  if (fcntl(descriptor, F_ADD_SEALS, kSeals) != 0) {
+    munmap(memory, bytes_);
+    return;
+  }
+  // A core dump would get memory for each page, to write it.
+  madvise(memory, bytes_, MADV_DONTDUMP);
+  std::move(close_it).Cancel();
+  descriptor_ = descriptor;
+  memory_ = static_cast<char*>(memory);
+  std::memcpy(memory_, &id_, sizeof(id_));
+  absl::MutexLock lock(&mutex_);
+  if (bytes_ > kPageBytes) free_[kPageBytes] = bytes_ - kPageBytes;
+}
+
+SharedHeap::~SharedHeap() {
+  if (memory_ == nullptr) return;
+  munmap(memory_, bytes_);
+  close(descriptor_);
+}
+
+void* SharedHeap::Allocate(size_t bytes) {
+  if (bytes < kLeastBytes || bytes > bytes_) return nullptr;
+  const uint64_t want = Rounded(bytes);
+  absl::MutexLock lock(&mutex_);
+  // The first part that is large enough, so that memory that was used before is used again.
+  const auto found = std::find_if(free_.begin(), free_.end(), [&](const auto& part) { return part.second >= want; });
+  if (found == free_.end()) return nullptr;
+  const auto [offset, part] = *found;
+  free_.erase(found);
+  if (part > want) free_[offset + want] = part - want;
+  return memory_ + offset;
+}
+
+void SharedHeap::Free(void* memory, size_t bytes) {
+  const uint64_t offset = static_cast<char*>(memory) - memory_;
+  absl::MutexLock lock(&mutex_);
+  auto part = free_.emplace(offset, Rounded(bytes)).first;
+  if (part != free_.begin()) {
+    const auto before = std::prev(part);
+    if (before->first + before->second == offset) {
+      before->second += part->second;
+      free_.erase(part);
+      part = before;
+    }
+  }
+  const auto behind = std::next(part);
+  if (behind == free_.end() || part->first + part->second != behind->first) return;
+  part->second += behind->second;
+  free_.erase(behind);
+}
+
+std::optional<uint64_t> SharedHeap::Find(absl::string_view bytes) const {
+  if (memory_ == nullptr || bytes.data() < memory_ || bytes.data() + bytes.size() > memory_ + bytes_) {
+    return std::nullopt;
+  }
+  return bytes.data() - memory_;
+}
+
+std::optional<HeapDescription> SharedHeap::Describe() const {
+  if (memory_ == nullptr) return std::nullopt;
+  return HeapDescription{id_, static_cast<uint32_t>(getpid()), static_cast<uint32_t>(descriptor_), bytes_};
+}
+
+absl::StatusOr<std::unique_ptr<SharedHeapReader>> SharedHeapReader::Open(const HeapDescription& description) {
+  const absl::StatusOr<int> descriptor = OpenHeap(description);
+  if (!descriptor.ok()) return descriptor.status();
+  return std::unique_ptr<SharedHeapReader>(new SharedHeapReader(*descriptor));
+}
+
+SharedHeapReader::~SharedHeapReader() { close(descriptor_); }
+
+bool SharedHeapReader::Read(uint64_t offset, absl::Span<char> to) const {
+  while (!to.empty()) {
+    if (offset > INT64_MAX) return false;
+    const ssize_t got = pread(descriptor_, to.data(), to.size(), static_cast<off_t>(offset));
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return false;
+    to.remove_prefix(got);
+    offset += got;
+  }
+  return true;
+}
+
+absl::StatusOr<std::shared_ptr<SharedHeapView>> SharedHeapView::Open(const HeapDescription& description) {
+  const absl::StatusOr<int> descriptor = OpenHeap(description);
+  if (!descriptor.ok()) return descriptor.status();
+  const absl::Cleanup close_it = [descriptor = *descriptor] { close(descriptor); };
+  void* const memory = mmap(nullptr, description.bytes, PROT_READ, MAP_SHARED | MAP_NORESERVE, *descriptor, 0);
+  if (memory == MAP_FAILED) {
+    return SharedFileError(description.process, description.file, std::strerror(errno));
+  }
+  // As for the owner.
+  madvise(memory, description.bytes, MADV_DONTDUMP);
+  return std::shared_ptr<SharedHeapView>(new SharedHeapView(static_cast<const char*>(memory), description.bytes));
+}
+
+SharedHeapView::~SharedHeapView() { munmap(const_cast<char*>(memory_), bytes_); }
+
+std::optional<absl::string_view> SharedHeapView::At(uint64_t offset, uint64_t bytes) const {
+  if (offset > bytes_ || bytes > bytes_ - offset) return std::nullopt;
+  return absl::string_view(memory_ + offset, bytes);
+}
+
+}  // namespace ballast
