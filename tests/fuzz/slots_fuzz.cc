@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Calls in shared memory, whose other side writes anything beside a slot: a message lies inside its slot, or its pieces
 // inside slot and heap, or it is refused, and a response is a message or an error.
-#include <algorithm>
-#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_join.h"
 #include "common/shared_memory/message_pieces.h"
 #include "common/shared_memory/shared_message.h"
@@ -88,8 +87,8 @@ std::vector<std::string> FuzzSeeds() {
 void FuzzOne(FuzzInput input) {
   SharedRegion& region = Region();
   const absl::string_view line = input.Take(kLineBytes), in_slot = input.Rest();
-  std::memcpy(region.memory().data() + kLine, line.data(), line.size());
-  std::memcpy(region.Slot(0).data(), in_slot.data(), std::min(in_slot.size(), region.Slot(0).size()));
+  absl::c_copy(line, region.memory().data() + kLine);
+  absl::c_copy(in_slot.substr(0, region.Slot(0).size()), region.Slot(0).data());
   region.TakeCancel(0);
   if (const std::optional<SlotRequest> request = region.TakeCall(0); request.has_value()) {
     if (request->in_pieces) {
