@@ -448,6 +448,7 @@ absl::StatusOr<std::vector<Client::Slices>> Client::Route(const Request& request
       }
       transfer.offset = slice.offset;
       transfer.values_copier = values.copier;
+      transfer.arrived = values.arrived;
       transfer.values = PartOf(values.values, slice);
       transfer.encoded_values = values.encoded.Part(slice.offset, slice.elements);
       by_shard[slice.shard].push_back(transfer);

@@ -13,6 +13,7 @@
 #include "ballast/v1/coordinator_service.pb.h"
 #include "ballast/v1/job.pb.h"
 #include "ballast/v1/tensor.pb.h"
+#include "client/elements/arrived_elements.h"
 #include "client/elements/element_copier.h"
 #include "client/elements/encoded_elements.h"
 #include "common/rpc/credentials.h"
@@ -130,6 +131,8 @@ struct TensorValues {
   EncodedElements<char> encoded;
   // If set, it gets all values of a call that succeeds; the content of `values` is then undefined.
   ElementCopier* copier = nullptr;
+  // If set, it gets each part of `values` that is in place, while the call may wait for others.
+  std::shared_ptr<ArrivedElements> arrived;
 };
 
 // Checks that a tensor is given once, with all its elements, as floats or encoded with `want`, the client's codec.

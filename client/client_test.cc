@@ -120,6 +120,26 @@ TEST_F(ClientTest, PushPullDoesBothInOneMessage) {
   EXPECT_EQ(shard0_.last_header().job(), "test");
 }
 
+TEST_F(ClientTest, SaysWhichValuesAreInPlaceBeforeAllAre) {
+  TensorValues pull_w = pull_w_, pull_v = pull_v_;
+  pull_w.arrived = std::make_shared<ArrivedElements>();
+  pull_v.arrived = std::make_shared<ArrivedElements>();
+  client();
+  shard1_.Block();
+  const Future<PullResult> pulled = client().Pull(0, {pull_w, pull_v});
+  const auto part = pull_w.arrived->Take(absl::Minutes(1));
+  ASSERT_TRUE(part.has_value());
+  EXPECT_EQ(part->offset, 0u);
+  EXPECT_EQ(part->elements, 4u);
+  EXPECT_THAT(w_, ElementsAre(0, 0, 0, 0));
+  EXPECT_FALSE(pull_v.arrived->Take(absl::ZeroDuration()).has_value());
+  EXPECT_FALSE(pulled.WaitFor(absl::ZeroDuration()));
+  shard1_.Release();
+  Done(pulled);
+  EXPECT_EQ(pull_v.arrived->Take(absl::ZeroDuration())->elements, 2u);
+  EXPECT_FALSE(pull_w.arrived->Take(absl::ZeroDuration()).has_value());
+}
+
 // The bytes are 1, 2, 3, 4 and -1, -2, -3, -4 in bf16.
 TEST_F(ClientTest, EncodedGradientsAndValuesTravelAsTheyAre) {
   options_.codec.set_gradients(v1::ENCODING_BF16);

@@ -184,6 +184,11 @@ ShardReply ShardExchange::End(absl::Status status, absl::FunctionRef<std::string
       status = Annotate(decoded.status(), absl::StrCat(shard(), ": ", message_.name()));
     }
   }
+  if (status.ok()) {
+    for (const SliceTransfer& slice : message_.slices) {
+      if (slice.arrived != nullptr) slice.arrived->Add({slice.offset, slice.elements});
+    }
+  }
   state_ = Next(state_, status.ok() ? ExchangeEvent::kSuccess : ExchangeEvent::kFailure);
   loan_.reset();
   if (state_ == ExchangeState::kLent) {

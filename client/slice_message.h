@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "ballast/v1/parameter_service.pb.h"
+#include "client/elements/arrived_elements.h"
 #include "client/elements/element_copier.h"
 #include "client/elements/encoded_elements.h"
 #include "client/error_feedback.h"
@@ -41,6 +42,7 @@ struct SliceTransfer {
   uint64_t offset = 0;
   ElementCopier* gradient_copier = nullptr;
   ElementCopier* values_copier = nullptr;
+  std::shared_ptr<ArrivedElements> arrived;
 };
 
 // Returns the size of the messages for these slices of one operation and shard that takes the least time: a few

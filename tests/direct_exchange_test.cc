@@ -129,6 +129,7 @@ TEST(DeferredGradientTest, GivesTheSameWeightsOnEachWay) {
   EXPECT_TRUE(Train(*device, deferred) == want) << "over gRPC";
   deferred.shared = true;
   EXPECT_TRUE(Train(*device, deferred) == want) << "in shared memory";
+  EXPECT_TRUE(Train(*CreateQueuedDevice(), whole) == want) << "without beginning before all weights have come";
 }
 
 }  // namespace

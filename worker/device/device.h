@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "worker/device/arriving_rows.h"
 #include "worker/device/device_types.h"
 #include "worker/device/embedding_operations.h"
 #include "worker/device/host_memory.h"
@@ -103,6 +104,9 @@ class Device : public EmbeddingOperations,
   // c = a b by rows: a row has the bits that Multiply gives it, once it is computed. Null if the device cannot do that
   // for this product; c is then unchanged. No other operation may be issued while the result exists, except by it.
   virtual std::unique_ptr<RowsOfProduct> MultiplyByRows(const Factor&, const Factor&, Matrix) { return nullptr; }
+  // c = a b, where b is stored transposed and its rows there come while they are used: takes all that `rows` has, and
+  // gives c the bits of Multiply. Returns false, and takes none, if the device cannot do that for this product.
+  virtual bool MultiplyAsRowsCome(const Factor&, const Factor&, ArrivingRows&, Matrix) { return false; }
   // c = f(a b + bias), with bias[j] on column j, and without f if it is not set. One pass over c if the device can.
   virtual void MultiplyBiasActivate(const Factor& a, const Factor& b, const Buffer& bias, std::optional<Activation> f,
                                     Matrix c) = 0;

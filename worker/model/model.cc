@@ -338,12 +338,18 @@ absl::Status Model::RunForward(const BatchView& batch, StepHooks* hooks, const L
   const PassKind pass = hooks != nullptr ? PassKind::kTraining : PassKind::kEvaluation;
   for (const NodeSegment& nodes : node_segments_) {
     const Stage& first = stages_[nodes.first];
-    if (hooks != nullptr && first.group.has_value()) {
+    const bool hooked = hooks != nullptr && first.group.has_value();
+    ArrivingRows* const arriving =
+        hooked && TakesArrivingRows(nodes.first) ? hooks->ArrivingBeforeForward(*first.group) : nullptr;
+    if (hooked && arriving == nullptr) {
       if (absl::Status status = hooks->BeforeForward(*first.group); !status.ok()) return status;
     }
     absl::Status status = Repeat(nodes, pass, batch, [&]() -> absl::Status {
       for (size_t i = nodes.first; i < nodes.end; ++i) {
-        if (absl::Status status = RunForward(i, batch, hooks != nullptr); !status.ok()) return status;
+        ArrivingRows* const own = i == nodes.first ? arriving : nullptr;
+        if (absl::Status status = RunForward(i, batch, hooks != nullptr, false, own); !status.ok()) return status;
+        if (own == nullptr) continue;
+        if (absl::Status status = hooks->BeforeForward(*first.group); !status.ok()) return status;
       }
       if (nodes.end < stages_.size()) return absl::OkStatus();
       const TimelineScope span(timeline_, TimelineRow::kCompute, "loss");
@@ -415,7 +421,13 @@ absl::StatusOr<BatchResult> Model::ReadLoss(int64_t examples) {
   return BatchResult{totals[kLossSum], examples, static_cast<int64_t>(totals[kCorrect])};
 }
 
-absl::Status Model::RunForward(size_t stage, const BatchView& batch, bool training, bool again) {
+bool Model::TakesArrivingRows(size_t stage) const {
+  const ChainNode& node = chain_.nodes[stage];
+  return waits_for_loss() && node.layer != nullptr && node.layer->traits().takes_arriving_rows;
+}
+
+absl::Status Model::RunForward(size_t stage, const BatchView& batch, bool training, bool again,
+                               ArrivingRows* arriving) {
   const ValuePlan::Step& step = value_plan_.steps[stage];
   const ChainNode& node = chain_.nodes[stage];
   if (step.done_by_the_one_before) return absl::OkStatus();
@@ -431,6 +443,7 @@ absl::Status Model::RunForward(size_t stage, const BatchView& batch, bool traini
   } else {
     Pass pass = PassOf(stage, batch, training);
     pass.again = again;
+    pass.arriving = arriving;
     node.layer->Forward(pass, x, y);
   }
   return absl::OkStatus();

@@ -138,7 +138,10 @@ class Model : public TrainableModel {
                       absl::FunctionRef<absl::Status()> issue);
   // Returns whether the segment's operations read the features or the labels.
   bool TakesBatch(const NodeSegment& nodes) const;
-  absl::Status RunForward(size_t stage, const BatchView& batch, bool training, bool again = false);
+  absl::Status RunForward(size_t stage, const BatchView& batch, bool training, bool again = false,
+                          ArrivingRows* arriving = nullptr);
+  // Returns whether the stage's layer can compute with the rows of its weights that have come.
+  bool TakesArrivingRows(size_t stage) const;
   // Runs forward and loss. Hooks select training: with dropout, and with the loss's gradient written to `gradient`.
   absl::Status RunForward(const BatchView& batch, StepHooks* hooks, const LossGradient* gradient);
   // Reads the loss that RunForward computed last.

@@ -4,7 +4,13 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "worker/model/model_fixture.h"
 
@@ -167,6 +173,84 @@ TEST_F(ModelTest, GradientsMayBeComputedWhileTheyAreRead) {
   EXPECT_FALSE(deferring->DeferGradients(false));
   ASSERT_TRUE(TrainOnce(*deferring, batch).ok());
   EXPECT_EQ(Gradients(*deferring), want);
+}
+
+// Lets the first layer's weights come in parts while it computes, and its bias with the last of them.
+class ComingWeights : public StepHooks, public ArrivingRows {
+ public:
+  // `rows`: which come, in order. All others come at the end.
+  ComingWeights(Model* model, std::vector<Range> rows) : model_(*model), rows_(std::move(rows)) {
+    for (size_t i = 0; i < 2; ++i) {
+      const absl::Span<float> host = model_.HostParameter(i);
+      values_.emplace_back(host.begin(), host.end());
+      std::fill(host.begin(), host.end(), NAN);
+    }
+  }
+
+  ArrivingRows* ArrivingBeforeForward(size_t group) override { return group == 0 ? this : nullptr; }
+  absl::Status BeforeForward(size_t group) override {
+    all_before_hook_ = all_before_hook_ || (group == 0 && over_);
+    return group == 0 ? error : absl::OkStatus();
+  }
+  absl::Status AfterForward(const BatchResult&) override { return absl::OkStatus(); }
+  absl::Status GradientReady(size_t) override { return absl::OkStatus(); }
+
+  std::optional<Range> Next() override {
+    if (next_ < rows_.size()) {
+      const Range rows = rows_[next_++];
+      const int64_t columns = model_.parameters()[0].shape[1];
+      const absl::Span<float> host = model_.HostParameter(0);
+      std::copy(values_[0].begin() + rows.begin * columns, values_[0].begin() + rows.end * columns,
+                host.begin() + rows.begin * columns);
+      return rows;
+    }
+    for (size_t i = 0; i < 2; ++i) std::copy(values_[i].begin(), values_[i].end(), model_.HostParameter(i).begin());
+    over_ = true;
+    return std::nullopt;
+  }
+
+  // True if BeforeForward was called once all had come.
+  bool all_before_hook() const { return all_before_hook_; }
+
+  // To be returned by BeforeForward.
+  absl::Status error;
+
+ private:
+  Model& model_;
+  const std::vector<Range> rows_;
+  std::vector<std::vector<float>> values_;
+  size_t next_ = 0;
+  bool over_ = false;
+  bool all_before_hook_ = false;
+};
+
+TEST_F(ModelTest, ALayerComputesWithTheRowsOfItsWeightsThatHaveCome) {
+  constexpr char kLarge[] =
+      "layers { dense { units: 300 } } layers { relu {} } layers { dense { units: 1 } } loss { mean_squared_error {} }";
+  constexpr int64_t kFeatures = 500;
+  // For the smaller batch the device has no product that could begin early.
+  for (const int64_t examples : {16, 4}) {
+    const std::vector<float> features = Random(kFeatures * examples, 1), labels = Random(examples, 1);
+    const BatchView batch{features, labels, examples};
+    const std::unique_ptr<Model> model = *Create(kLarge, kFeatures);
+    SetParameters(*model);
+    ASSERT_TRUE(TrainOnce(*model, batch).ok());
+    const std::vector<float> want = Gradients(*model);
+    for (const std::vector<ArrivingRows::Range>& rows :
+         {std::vector<ArrivingRows::Range>(), {{200, 290}, {3, 200}}, {{0, 300}}}) {
+      const std::unique_ptr<Model> waiting = *Create(kLarge, kFeatures);
+      SetParameters(*waiting);
+      ComingWeights coming(waiting.get(), rows);
+      const absl::StatusOr<BatchResult> result = waiting->Train(batch, coming);
+      ASSERT_TRUE(result.ok()) << result.status();
+      EXPECT_TRUE(coming.all_before_hook());
+      EXPECT_EQ(Gradients(*waiting), want);
+    }
+    SetParameters(*model);
+    ComingWeights failing(model.get(), {{0, 7}});
+    failing.error = absl::UnavailableError("shard 1 is away");
+    EXPECT_EQ(model->Train(batch, failing).status(), failing.error);
+  }
 }
 
 TEST_F(ModelTest, AHooksErrorEndsTheStepAndIsReturned) {

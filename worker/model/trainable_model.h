@@ -84,6 +84,10 @@ class StepHooks {
 
   // Called in forward order before the layer of this group computes; its parameters must be set on return.
   virtual absl::Status BeforeForward(size_t group) = 0;
+  // Called instead by a model that can compute the layer with the rows of its first parameter that have come. Returns
+  // null if all are there or come together; otherwise an object that lives until the next call. BeforeForward is then
+  // called after the layer has taken all rows, and returns what failed meanwhile.
+  virtual ArrivingRows* ArrivingBeforeForward(size_t /*group*/) { return nullptr; }
   // Called when the loss is known, to reject one that is not finite. If TrainableModel::waits_for_loss(), no gradient
   // is computed yet; otherwise all are, and code that uses a gradient earlier must check LossSum() itself.
   virtual absl::Status AfterForward(const BatchResult& result) = 0;

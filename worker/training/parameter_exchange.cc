@@ -105,6 +105,10 @@ void ParameterExchange::AddTensors(const ParameterGroup& parameters, Group& grou
         elements >= kLeastDeferred && gradient.encoded.empty() && group.direct.back().gradient == nullptr;
     group.deferred.push_back(defers_ && large ? std::make_unique<DeferredGradient>(model_, i) : nullptr);
   }
+  // Values that the client writes where the model reads them.
+  group.watches = model_->waits_for_loss() && options_.local_learning_rate == 0 && group.value_buffers.empty() &&
+                  group.values[0].encoded.empty() &&
+                  model_->parameters()[group.values[0].tensor_id].elements >= kLeastDeferred;
   group.accumulators.resize(group.gradients.size());
 }
 
@@ -293,7 +297,45 @@ absl::Status ParameterExchange::AwaitGroup(size_t index) {
   return absl::OkStatus();
 }
 
+std::optional<ArrivingRows::Range> ParameterExchange::ArrivingGroup::Next() {
+  Group& group = exchange_.groups_[group_];
+  while (!over_) {
+    std::optional<ArrivedElements::Part> part;
+    status_ = exchange_.Await(
+        [&](absl::Duration timeout) {
+          // Without a wait if the push has ended, because then all parts have come that will.
+          const bool ended = exchange_.pipeline_->WaitFor(group_, absl::ZeroDuration());
+          part = group.arrived->Take(ended ? absl::ZeroDuration() : timeout);
+          return part.has_value() || ended;
+        },
+        group.layer);
+    if (!status_.ok() || !part.has_value()) break;
+    // A row of which a part is elsewhere is computed at the end.
+    const Range whole = {static_cast<int64_t>((part->offset + columns_ - 1) / columns_),
+                         static_cast<int64_t>((part->offset + part->elements) / columns_)};
+    if (whole.begin < whole.end) return whole;
+  }
+  if (!std::exchange(over_, true) && status_.ok()) status_ = exchange_.AwaitGroup(group_);
+  return std::nullopt;
+}
+
+ArrivingRows* ParameterExchange::ArrivingBeforeForward(size_t layer) {
+  arriving_.reset();
+  const Group& group = groups_[places_[layer].group];
+  if (!places_[layer].first || group.arrived == nullptr ||
+      pipeline_->WaitFor(places_[layer].group, absl::ZeroDuration())) {
+    return nullptr;
+  }
+  const Parameter& parameter = model_->parameters()[group.values[0].tensor_id];
+  return &arriving_.emplace(this, places_[layer].group, parameter.elements / parameter.shape[0]);
+}
+
 absl::Status ParameterExchange::BeforeForward(size_t layer) {
+  if (arriving_.has_value()) {
+    const absl::Status status = arriving_->status();
+    arriving_.reset();
+    if (!status.ok()) return status;
+  }
   return places_[layer].first ? AwaitGroup(places_[layer].group) : absl::OkStatus();
 }
 
@@ -452,6 +494,8 @@ Future<PushResult> ParameterExchange::Push(Group& group, const CurrentBatch& bat
       model_->ComputeGradient(gradients[i].tensor_id, 0, gradients[i].values.size());
     }
   }
+  group.arrived = group.watches ? std::make_shared<ArrivedElements>() : nullptr;
+  values[0].arrived = group.arrived;
   const uint64_t examples = std::min<uint64_t>(batch.step_examples, std::numeric_limits<uint32_t>::max());
   group.begun = BeginSpan();
   if (batch.measured) group.measure = Measure(group, gradients, batch);

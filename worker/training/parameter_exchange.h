@@ -110,6 +110,7 @@ class ParameterExchange : public StepHooks {
   float loss_scale() const { return scaler_.has_value() ? scaler_->scale() : 1; }
 
   absl::Status BeforeForward(size_t layer) override;
+  ArrivingRows* ArrivingBeforeForward(size_t layer) override;
   absl::Status AfterForward(const BatchResult& result) override;
   absl::Status GradientReady(size_t layer) override;
 
@@ -188,12 +189,33 @@ class ParameterExchange : public StepHooks {
     std::vector<std::unique_ptr<ElementCopier>> deferred;
     // One per parameter; used if a push is made from several batches.
     std::vector<GradientAccumulator> accumulators;
+    // What has come of the first tensor of the push in transit; null if that is not watched.
+    std::shared_ptr<ArrivedElements> arrived;
+    // True if it is to be watched.
+    bool watches = false;
     // The batch as of its task in the pipeline.
     CurrentBatch sent;
     // Set while the push is to be recorded in the timeline.
     std::optional<TimelineSpan> begun;
     // Set while the push is part of a step that is measured.
     std::optional<GroupMeasure> measure;
+  };
+
+  // The rows of a group's first tensor, as they come.
+  class ArrivingGroup : public ArrivingRows {
+   public:
+    // `columns`: elements of a row.
+    ArrivingGroup(ParameterExchange* exchange, size_t group, size_t columns)
+        : exchange_(*exchange), group_(group), columns_(columns) {}
+    std::optional<Range> Next() override;
+    const absl::Status& status() const { return status_; }
+
+   private:
+    ParameterExchange& exchange_;
+    const size_t group_;
+    const size_t columns_;
+    bool over_ = false;
+    absl::Status status_;
   };
 
   // Calls `ready`, which waits up to the given time, until it returns true. CANCELLED if interrupted. `what` names the
@@ -241,6 +263,8 @@ class ParameterExchange : public StepHooks {
   bool several_devices_ = false;
   // Indexed by the model's parameter groups.
   std::vector<Place> places_;
+  // Of the last ArrivingBeforeForward.
+  std::optional<ArrivingGroup> arriving_;
   std::optional<LossScaler> scaler_;
   GradientUnscaler unscaler_;
   CurrentBatch batch_;

@@ -246,6 +246,17 @@ class CpuDevice : public Device {
     return suits ? std::make_unique<CpuRowsOfProduct>(*small_batch_, product) : nullptr;
   }
 
+  bool MultiplyAsRowsCome(const Factor& a, const Factor& b, ArrivingRows& rows, Matrix c) override {
+    const Product product = ProductOf(a, b, c);
+    if (a.transposed || !b.transposed || !small_batch_.has_value() || !small_batch_->Suits(product)) return false;
+    small_batch_->BeginForward(product);
+    while (const std::optional<ArrivingRows::Range> come = rows.Next()) {
+      small_batch_->ForwardInside(come->begin, come->end);
+    }
+    small_batch_->EndForward();
+    return true;
+  }
+
   void MultiplyBiasActivate(const Factor& a, const Factor& b, const Buffer& bias, std::optional<Activation> f,
                             Matrix c) override {
     Multiply(a, b, 1.0f, 0.0f, c);

@@ -20,7 +20,7 @@ class Dense : public Layer {
 
   ImageShape output() const override { return {1, 1, config_.units()}; }
 
-  LayerTraits traits() const override { return {.fuses_activation = !config_.no_bias()}; }
+  LayerTraits traits() const override { return {.fuses_activation = !config_.no_bias(), .takes_arriving_rows = true}; }
 
   std::vector<Parameter> Parameters() const override {
     return WeightAndBias(name_, {units(), inputs_}, config_.initializer(), !config_.no_bias());
@@ -30,6 +30,15 @@ class Dense : public Layer {
 
   void Forward(const Pass& pass, Matrix x, Matrix y) const override {
     const Factor weight{Weight(pass.parameters[0].value), true};
+    if (pass.arriving != nullptr) {
+      if (pass.device.MultiplyAsRowsCome({x}, weight, *pass.arriving, y)) {
+        if (!config_.no_bias()) pass.device.AddBias(*pass.parameters[1].value, y);
+        if (pass.activation.has_value()) pass.device.Activate(*pass.activation, y, y);
+        return;
+      }
+      while (pass.arriving->Next().has_value()) {
+      }
+    }
     if (config_.no_bias()) {
       pass.device.Multiply({x}, weight, 1.0f, 0.0f, y);
     } else {

@@ -60,6 +60,9 @@ struct Pass {
   std::optional<Activation> activation;
   // Set only if traits().table.
   const RowMemory* rows = nullptr;
+  // If set, rows of the first parameter's value are still to come, and the other values with the last of them: Forward
+  // must take all. Only if traits().takes_arriving_rows.
+  ArrivingRows* arriving = nullptr;
   // If set, Backward may leave the gradient of the first parameter to be computed by rows, after everything else.
   std::unique_ptr<RowsOfProduct>* later = nullptr;
 };
@@ -87,6 +90,8 @@ struct LayerTraits {
   std::optional<ConvShape> convolution;
   // Forward or Backward uses Buffer::host(), so only the CPU computes the layer.
   bool on_host = false;
+  // Forward supports Pass::arriving.
+  bool takes_arriving_rows = false;
   // Set if the layer looks up rows of a table.
   std::optional<TableUse> table;
 };

@@ -44,7 +44,8 @@ void SmallBatchGemm::Multiply(const Product& q) {
     BeginWeightGradient(q);
     ComputeRows(0, q.rows);
   } else if (q.b_transposed) {
-    Forward(q);
+    BeginForward(q);
+    EndForward();
   } else {
     InputGradient(q);
   }
@@ -68,8 +69,7 @@ void SmallBatchGemm::Split(int64_t size, int64_t unit, const std::function<void(
 
 // c^T = b^T a^T. The weights, stored as b^T [columns, depth], are the left side, read in place; a^T is the right
 // side, in panels. kDepth rows of a panel (256 KiB) stay in the L2 cache while the weights are read.
-void SmallBatchGemm::Forward(const Product& q) {
-  constexpr int64_t kDepth = 1024;
+void SmallBatchGemm::BeginForward(const Product& q) {
   const int64_t width = kernel_.width();
   const int64_t padded = RoundUp(q.rows, width);
   float* const right = Reserve(right_, padded * q.depth);
@@ -79,25 +79,54 @@ void SmallBatchGemm::Forward(const Product& q) {
     if (rows < width) std::fill_n(panel, width * q.depth, 0.0f);
     Transpose(q.a + i * q.depth, q.depth, rows, q.depth, panel, width);
   }
+  begun_ = q;
+  begun_right_ = right;
   // c^T with padded rows.
-  float* const sums = Reserve(left_, padded * q.columns);
-  Split(q.columns, kRows, [&](Range range, int) {
-    Tile tile{.left_row = q.depth, .left_step = 1, .right_step = width, .c_row = padded, .fetch_row = q.depth};
-    for (int64_t p = 0; p < q.depth; p += kDepth) {
-      tile.depth = std::min(kDepth, q.depth - p);
-      tile.accumulate = p > 0;
-      for (int64_t j = range.begin; j < range.end; j += kRows) {
-        tile.left = q.b + j * q.depth + p;
-        for (int64_t i = 0; i < q.rows; i += width) {
-          tile.right = right + i * q.depth + p * width;
-          tile.c = sums + j * padded + i;
-          tile.fetch = i == 0 && j + 2 * kRows <= range.end ? tile.left + kRows * q.depth : nullptr;
-          Run(tile, std::min(kRows, range.end - j), std::min(width, q.rows - i));
-        }
+  begun_sums_ = Reserve(left_, padded * q.columns);
+  computed_.assign(RoundUp(q.columns, kRows) / kRows, false);
+}
+
+void SmallBatchGemm::ForwardInside(int64_t begin, int64_t end) {
+  const int64_t last = end == begun_.columns ? static_cast<int64_t>(computed_.size()) : end / kRows;
+  ForwardGroups(RoundUp(begin, kRows) / kRows, last);
+}
+
+void SmallBatchGemm::EndForward() { ForwardGroups(0, computed_.size()); }
+
+void SmallBatchGemm::ForwardGroups(int64_t first, int64_t last) {
+  while (first < last) {
+    if (computed_[first]) {
+      ++first;
+      continue;
+    }
+    const int64_t offset = first * kRows;
+    for (; first < last && !computed_[first]; ++first) computed_[first] = true;
+    Split(std::min(first * kRows, begun_.columns) - offset, kRows, [&](Range range, int) {
+      ForwardColumns({offset + range.begin, offset + range.end});
+    });
+  }
+}
+
+void SmallBatchGemm::ForwardColumns(Range range) const {
+  constexpr int64_t kDepth = 1024;
+  const Product& q = begun_;
+  const int64_t width = kernel_.width();
+  const int64_t padded = RoundUp(q.rows, width);
+  Tile tile{.left_row = q.depth, .left_step = 1, .right_step = width, .c_row = padded, .fetch_row = q.depth};
+  for (int64_t p = 0; p < q.depth; p += kDepth) {
+    tile.depth = std::min(kDepth, q.depth - p);
+    tile.accumulate = p > 0;
+    for (int64_t j = range.begin; j < range.end; j += kRows) {
+      tile.left = q.b + j * q.depth + p;
+      for (int64_t i = 0; i < q.rows; i += width) {
+        tile.right = begun_right_ + i * q.depth + p * width;
+        tile.c = begun_sums_ + j * padded + i;
+        tile.fetch = i == 0 && j + 2 * kRows <= range.end ? tile.left + kRows * q.depth : nullptr;
+        Run(tile, std::min(kRows, range.end - j), std::min(width, q.rows - i));
       }
     }
-    Transpose(sums + range.begin * padded, padded, range.end - range.begin, q.rows, q.c + range.begin, q.columns);
-  });
+  }
+  Transpose(begun_sums_ + range.begin * padded, padded, range.end - range.begin, q.rows, q.c + range.begin, q.columns);
 }
 
 // c = a b. The left side is a, with kRows rows interleaved: number p of row i of a group is at p * kRows + i.

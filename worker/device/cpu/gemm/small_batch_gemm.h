@@ -40,6 +40,13 @@ class SmallBatchGemm {
   // At most one of a and b is transposed. c overlaps neither and is not read.
   void Multiply(const Product& product);
 
+  // The output by columns: BeginForward reads a; b is transposed. Until the next Multiply or Begin, ForwardInside
+  // computes the columns of c in [begin, end), except perhaps for a few at both ends, from rows [begin, end) of b as
+  // stored; EndForward computes those that are missing.
+  void BeginForward(const Product& product);
+  void ForwardInside(int64_t begin, int64_t end);
+  void EndForward();
+
   // The weight gradient by rows: BeginWeightGradient reads a, which is transposed, and b. Until the next Multiply or
   // BeginWeightGradient, ComputeRows then computes rows [begin, end) of c, and perhaps others, unless they are already.
   void BeginWeightGradient(const Product& product);
@@ -52,7 +59,9 @@ class SmallBatchGemm {
     int64_t end;
   };
 
-  void Forward(const Product& q);
+  // Computes columns of the output, in groups of kRows, that are not computed yet.
+  void ForwardGroups(int64_t first, int64_t last);
+  void ForwardColumns(Range range) const;
   void InputGradient(const Product& q);
   void InputGradientColumns(const Product& q, Range range, std::vector<float>& memory) const;
   void WeightGradientRows(Range range) const;
@@ -64,10 +73,12 @@ class SmallBatchGemm {
 
   const TileKernel& kernel_;
   const int threads_;
-  // The weight gradient that was begun last: packed a and b, and the groups of kRows rows that are computed.
+  // The output or weight gradient that was begun last: packed a and b (or the output's sums), and the groups of kRows
+  // columns or rows that are computed.
   Product begun_;
   const float* begun_left_ = nullptr;
   const float* begun_right_ = nullptr;
+  float* begun_sums_ = nullptr;
   std::vector<bool> computed_;
   // Scratch memory for packing and sums; kept between calls, because allocation costs more than its use.
   std::vector<float> left_;

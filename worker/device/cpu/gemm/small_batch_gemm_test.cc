@@ -169,6 +169,41 @@ TEST_P(SmallBatchGemmTest, ComputesRowsOfTheWeightGradientOnDemand) {
   }
 }
 
+TEST_P(SmallBatchGemmTest, ComputesTheOutputAsRowsOfTheWeightsCome) {
+  constexpr Shape kShape{65, 1031, 1100};
+  const Factors factors(kShape, kForms[0]);
+  const std::vector<float> whole = factors.Multiply(kernel(), 1);
+  for (const int threads : {1, 3}) {
+    SCOPED_TRACE(threads);
+    std::vector<float> weights(factors.To(nullptr).b, factors.To(nullptr).b + kShape.columns * kShape.depth);
+    const std::vector<float> there = weights;
+    std::fill(weights.begin(), weights.end(), NAN);
+    std::vector<float> c(whole.size(), NAN);
+    Product product = factors.To(c.data());
+    product.b = weights.data();
+    SmallBatchGemm gemm(kernel(), threads);
+    gemm.BeginForward(product);
+    const auto come = [&](int64_t begin, int64_t end) {
+      std::copy(there.begin() + begin * kShape.depth, there.begin() + end * kShape.depth,
+                weights.begin() + begin * kShape.depth);
+      gemm.ForwardInside(begin, end);
+    };
+    // Not in order, and with ends inside a tile.
+    come(500, 777);
+    EXPECT_EQ(c[600], whole[600]);
+    EXPECT_TRUE(std::isnan(c[400]));
+    come(1000, kShape.columns);
+    EXPECT_EQ(c[kShape.columns - 1], whole[kShape.columns - 1]);
+    come(0, 1);
+    come(2, 500);
+    come(777, 1000);
+    // Only the one row that has not come, and its neighbors, are missing.
+    come(1, 2);
+    gemm.EndForward();
+    EXPECT_EQ(c, whole);
+  }
+}
+
 // Each element is one chain of fused multiply-adds.
 TEST_P(SmallBatchGemmTest, GivesTheBitsOfAFusedMultiplyAddAfterTheOther) {
   const Shape shape{9, 513, 1100};
