@@ -34,7 +34,7 @@ class EndingService : public FakeParameterService {
     region->OfferCalls(/*takes_pieces=*/false);
     v1::ShareMemoryResponse response;
     *response.mutable_region() = region->Describe();
-    *response.mutable_heap() = Encode(*SharedHeap::OfProcess().Describe());
+    *response.mutable_heap() = ToProto(*SharedHeap::OfProcess().Describe());
     writer->Write(response);
     while (!context->IsCancelled()) {
       const uint32_t seen = region->server_bell().rings();

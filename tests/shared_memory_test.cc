@@ -78,12 +78,12 @@ struct Stranger {
     v1::ShareMemoryRequest request;
     request.set_job("shared");
     request.set_machine(MachineId());
-    *request.mutable_heap() = Encode(*SharedHeap::OfProcess().Describe());
+    *request.mutable_heap() = ToProto(*SharedHeap::OfProcess().Describe());
     stream = stub->ShareMemory(&context, request);
     v1::ShareMemoryResponse response;
     if (!stream->Read(&response)) return;
     region = *SharedRegion::Open(response.region());
-    heap = *SharedHeapView::Open(Decode(response.heap()));
+    heap = *SharedHeapView::Open(FromProto(response.heap()));
   }
   ~Stranger() { context.TryCancel(); }
 

@@ -26,7 +26,7 @@ class SlotSender::Stream : public grpc::ClientReadReactor<v1::ShareMemoryRespons
     request_.set_job(sender->job_);
     request_.set_machine(MachineId());
     if (const std::optional<HeapDescription> heap = SharedHeap::OfProcess().Describe(); heap.has_value()) {
-      *request_.mutable_heap() = Encode(*heap);
+      *request_.mutable_heap() = ToProto(*heap);
     }
   }
 
@@ -109,7 +109,7 @@ void SlotSender::OnRegion(const v1::ShareMemoryResponse& shared) {
   absl::StatusOr<std::shared_ptr<SharedRegion>> region = SharedRegion::Open(shared.region());
   // Without it, the server copies its values to the slots.
   std::shared_ptr<SharedHeapView> heap;
-  if (shared.has_heap()) heap = SharedHeapView::Open(Decode(shared.heap())).value_or(nullptr);
+  if (shared.has_heap()) heap = SharedHeapView::Open(FromProto(shared.heap())).value_or(nullptr);
   std::shared_ptr<void> pin;
   if (region.ok() && pin_) pin = pin_((*region)->memory());
   absl::MutexLock lock(&mutex_);

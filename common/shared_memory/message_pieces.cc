@@ -64,7 +64,7 @@ absl::Status NotInHeap(const Piece& piece) {
 
 }  // namespace
 
-v1::SharedHeap Encode(const HeapDescription& heap) {
+v1::SharedHeap ToProto(const HeapDescription& heap) {
   v1::SharedHeap encoded;
   encoded.set_id(heap.id);
   encoded.set_process(heap.process);
@@ -73,7 +73,7 @@ v1::SharedHeap Encode(const HeapDescription& heap) {
   return encoded;
 }
 
-HeapDescription Decode(const v1::SharedHeap& heap) { return {heap.id(), heap.process(), heap.file(), heap.bytes()}; }
+HeapDescription FromProto(const v1::SharedHeap& heap) { return {heap.id(), heap.process(), heap.file(), heap.bytes()}; }
 
 std::optional<MessageSpot> WritePieces(const grpc::ByteBuffer& message, const SharedHeap& heap, absl::Span<char> slot) {
   if (message.Length() < kLeastLentBytes) return std::nullopt;

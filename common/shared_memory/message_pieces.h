@@ -15,8 +15,8 @@
 
 namespace ballast {
 
-v1::SharedHeap Encode(const HeapDescription& heap);
-HeapDescription Decode(const v1::SharedHeap& heap);
+v1::SharedHeap ToProto(const HeapDescription& heap);
+HeapDescription FromProto(const v1::SharedHeap& heap);
 
 // Messages in pieces: a list of pieces in a slot, some of which are in the slot, and the others in the sender's heap.
 // v1.SharedRegion defines the list, and SharedRegion's loans until when the sender keeps the pieces in its heap.

@@ -14,7 +14,6 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/random/random.h"
-#include "absl/strings/str_cat.h"
 #include "common/shared_memory/shared_file.h"
 
 namespace ballast {

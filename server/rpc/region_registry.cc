@@ -44,11 +44,11 @@ class Call : public grpc::ServerWriteReactor<v1::ShareMemoryResponse> {
     }
     // Without it, the client copies its messages to the slots.
     std::unique_ptr<SharedHeapReader> heap;
-    if (request.has_heap()) heap = SharedHeapReader::Open(Decode(request.heap())).value_or(nullptr);
+    if (request.has_heap()) heap = SharedHeapReader::Open(FromProto(request.heap())).value_or(nullptr);
     stop_serving_ = serve(region_, std::move(heap));
     *response_.mutable_region() = region_->Describe();
     const std::optional<HeapDescription> own = SharedHeap::OfProcess().Describe();
-    if (own.has_value()) *response_.mutable_heap() = Encode(*own);
+    if (own.has_value()) *response_.mutable_heap() = ToProto(*own);
     StartWrite(&response_);
   }
 
