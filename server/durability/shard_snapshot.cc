@@ -16,10 +16,14 @@
 namespace ballast {
 namespace {
 
+void Copy(absl::Span<const float> values, ValueBuffer& to) {
+  std::copy(values.begin(), values.end(), to.mutable_values().begin());
+}
+
 ValueBuffer ToBuffer(absl::Span<const float> values) {
   if (values.empty()) return {};
   ValueBuffer buffer(values.size());
-  std::copy(values.begin(), values.end(), buffer.mutable_values().begin());
+  Copy(values, buffer);
   return buffer;
 }
 
@@ -269,7 +273,12 @@ ShardState::SliceEntry ToSliceEntry(SnapshotSlice slice) {
   if (state.has_set_checksum()) to.weights.set_checksum = state.set_checksum();
   if (state.has_schedule_position()) to.weights.position = state.schedule_position();
   // Copies and frees one array at a time, because a slice may hold a gradient of each worker.
-  for (std::vector<float>& array : slice.arrays) to.weights.arrays.push_back(ToBuffer(std::exchange(array, {})));
+  std::vector<ValueBuffer>& arrays = to.weights.arrays;
+  for (std::vector<float>& array : slice.arrays) {
+    // The first are the weights, which clients read.
+    arrays.push_back(arrays.empty() ? ValueBuffer::Readable(array.size()) : ValueBuffer(array.size()));
+    Copy(std::exchange(array, {}), arrays.back());
+  }
   to.policy.fields = state.policy();
   TakeGradientsOfFormat1(to.policy);
   for (SnapshotSlice::Gradient& gradient : slice.gradients) {

@@ -22,7 +22,7 @@ absl::StatusOr<DecodedValues> DecodeValues(const ValueView& view, size_t element
   const absl::StatusOr<const Codec*> codec = FindCodec(view.encoding);
   if (!codec.ok()) return Invalid(codec.status().message());
   if (!(*codec)->carries_values()) return Invalid(absl::StrCat((*codec)->name(), " is for gradients only"));
-  ValueBuffer values(elements);
+  ValueBuffer values = ValueBuffer::Readable(elements);
   const absl::Span<float> floats = values.mutable_values();
   if (absl::Status status = (*codec)->Decode(view.payload, floats); !status.ok()) return Invalid(status.message());
   if (!accept_non_finite && !Gradient(absl::MakeConstSpan(floats)).AllFinite()) {

@@ -47,16 +47,6 @@ void SliceWeights::Apply(const Gradient& gradient, const ApplyOptions& options) 
   values_ = std::move(updated);
 }
 
-void SliceWeights::SetValues(const ValueBuffer& values, uint64_t checksum) {
-  MakeValues(values);
-  set_checksum_ = checksum;
-}
-
-void SliceWeights::MakeValues(const ValueBuffer& values) {
-  values_ = ValueBuffer::Readable(values.size());
-  Copy(values, values_);
-}
-
 SliceWeights::State SliceWeights::Share() const {
   State state{version_, applied_, position_, pushed_, set_checksum_, {values_}};
   state.arrays.insert(state.arrays.end(), slots_.begin(), slots_.end());
@@ -69,7 +59,7 @@ void SliceWeights::Restore(State state) {
   position_ = state.position;
   pushed_ = state.pushed;
   set_checksum_ = state.set_checksum;
-  MakeValues(state.arrays[0]);
+  values_ = std::move(state.arrays[0]);
   for (size_t slot = 0; slot < slots_.size(); ++slot) slots_[slot] = std::move(state.arrays[slot + 1]);
 }
 

@@ -42,7 +42,10 @@ class SliceWeights {
   }
 
   // Replaces the initial values, but not the slots. `checksum` identifies the values. Must precede any push.
-  void SetValues(const ValueBuffer& values, uint64_t checksum);
+  void SetValues(ValueBuffer values, uint64_t checksum) {
+    values_ = std::move(values);
+    set_checksum_ = checksum;
+  }
   // Checksum of the set values, if any were set.
   std::optional<uint64_t> set_checksum() const { return set_checksum_; }
   // True if a push was accepted.
@@ -73,7 +76,8 @@ class SliceWeights {
   };
   State Share() const;
 
-  // Restores state from weights of the same spec, range and optimizer: equally many arrays and elements.
+  // Restores state from weights of the same spec, range and optimizer: equally many arrays and elements. The first
+  // array is where clients can read it.
   void Restore(State state);
 
   // The learning rate of the next update by a push at that position.
@@ -82,8 +86,6 @@ class SliceWeights {
   }
 
  private:
-  // Makes a copy of `values` the current ones, where clients can read them.
-  void MakeValues(const ValueBuffer& values);
   // A missing position compares below 0.
   std::optional<double> Furthest(std::optional<double> position) const { return std::max(position_, position); }
 

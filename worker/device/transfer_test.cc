@@ -4,7 +4,6 @@
 #include <gmock/gmock.h>
 
 #include <atomic>
-#include <cstdlib>
 #include <memory>
 #include <vector>
 
@@ -19,8 +18,7 @@ using ::testing::ElementsAre;
 // Memory whose address is hidden from the host, like a GPU's.
 class HiddenBuffer : public CpuBuffer {
  public:
-  HiddenBuffer(int64_t size, std::atomic<int64_t>* used)
-      : CpuBuffer(std::calloc(size * sizeof(float) + kCpuAlignment, 1), size, used) {}
+  HiddenBuffer(int64_t size, std::atomic<int64_t>* used) : CpuBuffer(FloatMemory::Zeroed(size), size, used) {}
   absl::Span<float> host() override { return {}; }
 };
 

@@ -4,23 +4,12 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "common/shared_memory/shared_heap.h"
-
 namespace ballast {
 
 void Require(bool condition, const char* what) {
   if (condition) return;
   std::fprintf(stderr, "cpu device: %s\n", what);
   std::abort();
-}
-
-CpuBuffer::~CpuBuffer() {
-  *used_ -= size_;
-  if (heap_bytes_ > 0) {
-    SharedHeap::OfProcess().Free(memory_, heap_bytes_);
-  } else {
-    std::free(memory_);
-  }
 }
 
 float* Data(const Buffer& buffer, int64_t count) {

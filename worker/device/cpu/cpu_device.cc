@@ -20,7 +20,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "common/codecs/codec.h"
-#include "common/shared_memory/shared_heap.h"
 #include "common/simd/instruction_set.h"
 #include "worker/device/cpu/convolution.h"
 #include "worker/device/cpu/cpu_buffer.h"
@@ -498,21 +497,16 @@ class CpuDevice : public Device {
     Require(elements >= 0, "negative size");
     // Checked first, because Linux grants memory that it does not have and kills the process that touches it.
     const int64_t free = most_floats_ - used_floats_;
-    const size_t bytes = elements <= free ? elements * sizeof(float) + kCpuAlignment : 0;
-    void* memory = in_heap && bytes > 0 ? SharedHeap::OfProcess().Allocate(bytes) : nullptr;
-    const size_t heap_bytes = memory != nullptr ? bytes : 0;
-    if (heap_bytes > 0) {
-      std::memset(memory, 0, bytes);
-    } else if (bytes > 0) {
-      memory = std::calloc(bytes, 1);
-    }
-    if (memory == nullptr) {
+    FloatMemory memory;
+    if (elements <= free) memory = in_heap ? FloatMemory::Readable(elements) : FloatMemory::Zeroed(elements);
+    if (!memory) {
       return absl::ResourceExhaustedError(absl::StrCat("cpu device: got ", elements,
                                                        " floats to allocate, want at most ", free,
                                                        "; its total memory is ", most_floats_, " floats"));
     }
-    AskForHugePages(memory, bytes);
-    auto buffer = std::make_unique<CpuBuffer>(memory, elements, &used_floats_, heap_bytes);
+    AskForHugePages(memory.data(), elements * sizeof(float));
+    if (in_heap) std::fill_n(memory.data(), elements, 0.0f);
+    auto buffer = std::make_unique<CpuBuffer>(std::move(memory), elements, &used_floats_);
     peak_floats_ = std::max(peak_floats_.load(), used_floats_.load());
     return buffer;
   }
