@@ -125,6 +125,11 @@ absl::StatusOr<BufferPool::Buffer> ReadPieces(MessageSpot spot, absl::Span<const
       done += piece.bytes;
       continue;
     }
+    if (const std::optional<absl::string_view> lent = heap.At(piece.offset, piece.bytes); lent.has_value()) {
+      buffer.Fill(done, *lent);
+      done += piece.bytes;
+      continue;
+    }
     for (uint64_t read = 0; read < piece.bytes;) {
       const size_t part = std::min<uint64_t>(kReadBytes, piece.bytes - read);
       if (!heap.Read(piece.offset + read, {buffer.data() + done, part})) return NotInHeap(piece);

@@ -2,6 +2,7 @@
 #include "common/shared_memory/shared_file.h"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -20,6 +21,28 @@ namespace {
 std::string PathOf(uint32_t process, uint32_t file) { return absl::StrCat("/proc/", process, "/fd/", file); }
 
 }  // namespace
+
+absl::StatusOr<MadeFile> MakeSharedFile(const char* name, uint64_t bytes, int seals) {
+  const auto error = [&](absl::string_view call) {
+    return WithReason(v1::ERROR_REASON_SHARED_MEMORY_UNAVAILABLE,
+                      absl::ResourceExhaustedError(
+                          absl::StrCat("shared memory of ", bytes, " bytes: ", call, ": ", std::strerror(errno))));
+  };
+  const int descriptor = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (descriptor < 0) return error("memfd_create");
+  absl::Cleanup close_it = [descriptor] { close(descriptor); };
+  if (ftruncate(descriptor, static_cast<off_t>(bytes)) != 0) return error("ftruncate");
+  // Mapped before it is sealed, because a seal may forbid others to map it for writing.
+  void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, descriptor, 0);
+  if (memory == MAP_FAILED) return error("mmap");
+  if (fcntl(descriptor, F_ADD_SEALS, seals) != 0) {
+    const absl::Status refused = error("sealing it");
+    munmap(memory, bytes);
+    return refused;
+  }
+  std::move(close_it).Cancel();
+  return MadeFile{descriptor, static_cast<char*>(memory)};
+}
 
 absl::StatusOr<int> OpenSharedFile(const SharedFile& want) {
   const std::string path = PathOf(want.process, want.file);

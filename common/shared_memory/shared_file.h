@@ -10,6 +10,16 @@
 
 namespace ballast {
 
+// A file without a name in any file system, which this process has made, and where it is mapped.
+struct MadeFile {
+  int descriptor = -1;
+  char* memory = nullptr;
+};
+
+// Makes a file that others find by that name, maps it, and then seals it: F_SEAL_SHRINK and others. It gets memory when
+// it is touched. The caller closes and unmaps it. RESOURCE_EXHAUSTED if the system refuses.
+absl::StatusOr<MadeFile> MakeSharedFile(const char* name, uint64_t bytes, int seals);
+
 // Memory that another process of this machine has made as a file without a name in any file system, as the process
 // describes it, and what this process requires of it.
 struct SharedFile {

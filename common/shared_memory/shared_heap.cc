@@ -42,7 +42,7 @@ absl::StatusOr<int> OpenHeap(const HeapDescription& description) {
                                                          .file = description.file,
                                                          .name = kName,
                                                          .bytes = description.bytes,
-                                                         .seals = F_SEAL_SHRINK | F_SEAL_GROW,
+                                                         .seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE,
                                                          .flags = O_RDONLY});
   if (!descriptor.ok()) return descriptor.status();
   uint64_t id = 0;
@@ -59,22 +59,14 @@ SharedHeap& SharedHeap::OfProcess() {
 }
 
 SharedHeap::SharedHeap(uint64_t bytes) : bytes_(Rounded(bytes)), id_(absl::Uniform<uint64_t>(absl::BitGen())) {
-  const int descriptor = FileMayHave(bytes_) ? memfd_create(kName, MFD_CLOEXEC | MFD_ALLOW_SEALING) : -1;
-  if (descriptor < 0) return;
-  absl::Cleanup close_it = [descriptor] { close(descriptor); };
-  if (ftruncate(descriptor, static_cast<off_t>(bytes_)) != 0) return;
-  void* const memory = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, descriptor, 0);
-  if (memory == MAP_FAILED) return;
+  if (!FileMayHave(bytes_)) return;
   // Linux before 5.1 has no seal that leaves this process, and no other one, its writable mapping.
-  if (fcntl(descriptor, F_ADD_SEALS, kSeals) != 0) {
-    munmap(memory, bytes_);
-    return;
-  }
+  const absl::StatusOr<MadeFile> made = MakeSharedFile(kName, bytes_, kSeals);
+  if (!made.ok()) return;
+  descriptor_ = made->descriptor;
+  memory_ = made->memory;
   // A core dump would get memory for each page, to write it.
-  madvise(memory, bytes_, MADV_DONTDUMP);
-  std::move(close_it).Cancel();
-  descriptor_ = descriptor;
-  memory_ = static_cast<char*>(memory);
+  madvise(memory_, bytes_, MADV_DONTDUMP);
   std::memcpy(memory_, &id_, sizeof(id_));
   absl::MutexLock lock(&mutex_);
   if (bytes_ > kPageBytes) free_[kPageBytes] = bytes_ - kPageBytes;
@@ -129,26 +121,6 @@ std::optional<HeapDescription> SharedHeap::Describe() const {
   return HeapDescription{id_, static_cast<uint32_t>(getpid()), static_cast<uint32_t>(descriptor_), bytes_};
 }
 
-absl::StatusOr<std::unique_ptr<SharedHeapReader>> SharedHeapReader::Open(const HeapDescription& description) {
-  const absl::StatusOr<int> descriptor = OpenHeap(description);
-  if (!descriptor.ok()) return descriptor.status();
-  return std::unique_ptr<SharedHeapReader>(new SharedHeapReader(*descriptor));
-}
-
-SharedHeapReader::~SharedHeapReader() { close(descriptor_); }
-
-bool SharedHeapReader::Read(uint64_t offset, absl::Span<char> to) const {
-  while (!to.empty()) {
-    if (offset > INT64_MAX) return false;
-    const ssize_t got = pread(descriptor_, to.data(), to.size(), static_cast<off_t>(offset));
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return false;
-    to.remove_prefix(got);
-    offset += got;
-  }
-  return true;
-}
-
 absl::StatusOr<std::shared_ptr<SharedHeapView>> SharedHeapView::Open(const HeapDescription& description) {
   const absl::StatusOr<int> descriptor = OpenHeap(description);
   if (!descriptor.ok()) return descriptor.status();
@@ -167,6 +139,46 @@ SharedHeapView::~SharedHeapView() { munmap(const_cast<char*>(memory_), bytes_); 
 std::optional<absl::string_view> SharedHeapView::At(uint64_t offset, uint64_t bytes) const {
   if (offset > bytes_ || bytes > bytes_ - offset) return std::nullopt;
   return absl::string_view(memory_ + offset, bytes);
+}
+
+absl::StatusOr<std::unique_ptr<SharedHeapReader>> SharedHeapReader::Open(const HeapDescription& description) {
+  absl::StatusOr<std::shared_ptr<SharedHeapView>> view = SharedHeapView::Open(description);
+  if (!view.ok()) return view.status();
+  const absl::StatusOr<int> descriptor = OpenHeap(description);
+  if (!descriptor.ok()) return descriptor.status();
+  return std::unique_ptr<SharedHeapReader>(new SharedHeapReader(*descriptor, *std::move(view)));
+}
+
+SharedHeapReader::~SharedHeapReader() { close(descriptor_); }
+
+std::optional<absl::string_view> SharedHeapReader::At(uint64_t offset, uint64_t bytes) const {
+  const std::optional<absl::string_view> found = view_->At(offset, bytes);
+  if (!found.has_value() || found->empty()) return found;
+  constexpr uint64_t kPages = 256;
+  const uint64_t ahead = offset % kPageBytes;
+  char* const begin = const_cast<char*>(found->data()) - ahead;
+  const uint64_t size = ahead + bytes;
+  unsigned char pages[kPages];
+  for (uint64_t at = 0; at < size; at += kPages * kPageBytes) {
+    const uint64_t part = std::min(kPages * kPageBytes, size - at);
+    if (mincore(begin + at, part, pages) != 0) return std::nullopt;
+    const unsigned char* const end = pages + (part + kPageBytes - 1) / kPageBytes;
+    if (!std::all_of(static_cast<const unsigned char*>(pages), end, [](unsigned char page) { return (page & 1) != 0; }))
+      return std::nullopt;
+  }
+  return found;
+}
+
+bool SharedHeapReader::Read(uint64_t offset, absl::Span<char> to) const {
+  while (!to.empty()) {
+    if (offset > INT64_MAX) return false;
+    const ssize_t got = pread(descriptor_, to.data(), to.size(), static_cast<off_t>(offset));
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return false;
+    to.remove_prefix(got);
+    offset += got;
+  }
+  return true;
 }
 
 }  // namespace ballast

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
@@ -60,29 +61,11 @@ class SharedHeap {
   std::map<uint64_t, uint64_t> free_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Reads another process's heap without mapping it: a mapping would, at the reader's expense, get memory for each page
-// that the owner never wrote. For a process that does not trust the owner. Thread safety: as SharedHeap.
-class SharedHeapReader {
- public:
-  // FAILED_PRECONDITION if this process cannot read it, or it does not match the description.
-  static absl::StatusOr<std::unique_ptr<SharedHeapReader>> Open(const HeapDescription& description);
-  ~SharedHeapReader();
-  SharedHeapReader(const SharedHeapReader&) = delete;
-
-  // Returns false unless all of it is in the heap. The owner may change the content meanwhile.
-  bool Read(uint64_t offset, absl::Span<char> to) const;
-
- private:
-  explicit SharedHeapReader(int descriptor) : descriptor_(descriptor) {}
-
-  const int descriptor_;
-};
-
 // A mapping of another process's heap. Invariant: whatever the owner does, the memory stays mapped, but its content may
 // change at any time. Thread safety: as SharedHeap.
 class SharedHeapView {
  public:
-  // As for SharedHeapReader.
+  // FAILED_PRECONDITION if this process cannot read it, or it does not match the description.
   static absl::StatusOr<std::shared_ptr<SharedHeapView>> Open(const HeapDescription& description);
   ~SharedHeapView();
   SharedHeapView(const SharedHeapView&) = delete;
@@ -95,6 +78,29 @@ class SharedHeapView {
 
   const char* const memory_;
   const uint64_t bytes_;
+};
+
+// Reads another process's heap, for a process that does not trust the owner: reading pages that the owner never wrote
+// gets this process no memory, as it would in a mapping. Thread safety: as SharedHeap.
+class SharedHeapReader {
+ public:
+  // As for SharedHeapView.
+  static absl::StatusOr<std::unique_ptr<SharedHeapReader>> Open(const HeapDescription& description);
+  ~SharedHeapReader();
+  SharedHeapReader(const SharedHeapReader&) = delete;
+
+  // The bytes where they are, if all of them are in pages in memory, which the seals keep there. Otherwise nullopt, and
+  // only Read reads them. The owner may change the content meanwhile.
+  std::optional<absl::string_view> At(uint64_t offset, uint64_t bytes) const;
+  // Returns false unless all of it is in the heap. The owner may change the content meanwhile.
+  bool Read(uint64_t offset, absl::Span<char> to) const;
+
+ private:
+  SharedHeapReader(int descriptor, std::shared_ptr<SharedHeapView> view)
+      : descriptor_(descriptor), view_(std::move(view)) {}
+
+  const int descriptor_;
+  const std::shared_ptr<SharedHeapView> view_;
 };
 
 }  // namespace ballast

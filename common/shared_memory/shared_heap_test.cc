@@ -41,6 +41,7 @@ TEST(SharedHeapTest, OthersReadWhatItsOwnerWrites) {
   const auto view = *SharedHeapView::Open(*heap.Describe());
   EXPECT_EQ(view->At(offset, 4), "word");
   const auto reader = *SharedHeapReader::Open(*heap.Describe());
+  EXPECT_EQ(reader->At(offset, 4), "word");
   std::string read(4, '\0');
   ASSERT_TRUE(reader->Read(offset, absl::MakeSpan(read)));
   EXPECT_EQ(read, "word");
@@ -113,6 +114,18 @@ TEST(SharedHeapTest, OthersCannotChangeIt) {
   EXPECT_EQ(*(*SharedHeapView::Open(*heap.Describe()))->At(kPage, 1), "a");
 }
 
+// Pages that a reader has found do not become others', which reading them would make its own.
+TEST(SharedHeapTest, ItsOwnerCannotGivePagesBack) {
+  SharedHeap heap(4 * kPage);
+  void* const memory = heap.Allocate(kPage);
+  std::memset(memory, 'a', kPage);
+  EXPECT_NE(madvise(memory, kPage, MADV_REMOVE), 0);
+  const int file = static_cast<int>(heap.Describe()->file);
+  EXPECT_NE(fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, kPage, kPage), 0);
+  EXPECT_NE(ftruncate(file, kPage), 0);
+  EXPECT_EQ((*SharedHeapReader::Open(*heap.Describe()))->At(kPage, 1), "a");
+}
+
 TEST(SharedHeapTest, ReadersStayInside) {
   SharedHeap heap(4 * kPage);
   const auto reader = *SharedHeapReader::Open(*heap.Describe());
@@ -123,6 +136,7 @@ TEST(SharedHeapTest, ReadersStayInside) {
   for (const uint64_t offset : {uint64_t{4 * kPage - 1}, uint64_t{4 * kPage}, uint64_t{INT64_MAX}, UINT64_MAX}) {
     EXPECT_FALSE(reader->Read(offset, absl::MakeSpan(bytes))) << offset;
     EXPECT_FALSE(view->At(offset, 2).has_value()) << offset;
+    EXPECT_FALSE(reader->At(offset, 2).has_value()) << offset;
   }
   EXPECT_FALSE(view->At(2, UINT64_MAX).has_value());
 }
@@ -130,6 +144,10 @@ TEST(SharedHeapTest, ReadersStayInside) {
 TEST(SharedHeapTest, ReadingMemoryThatWasNeverWrittenAllocatesNone) {
   SharedHeap heap(1024 * kPage);
   const auto reader = *SharedHeapReader::Open(*heap.Describe());
+  for (const auto& [page, pages] : {std::pair(1, 1), std::pair(0, 2), std::pair(0, 1024), std::pair(1023, 1)}) {
+    EXPECT_EQ(reader->At(page * kPage, pages * kPage), std::nullopt);
+  }
+  EXPECT_TRUE(reader->At(0, kPage).has_value()) << "it has the id";
   std::string all(1024 * kPage, 'a');
   ASSERT_TRUE(reader->Read(0, absl::MakeSpan(all)));
   EXPECT_EQ(all[kPage], '\0');
@@ -157,6 +175,9 @@ TEST(SharedHeapTest, OpensNothingButTheHeapDescribed) {
   // A file of that name that its owner could still cut.
   const int forged = memfd_create("ballast-shared-heap", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   ASSERT_EQ(ftruncate(forged, 4 * kPage), 0);
+  EXPECT_THAT(error([&](auto& heap) { heap.file = forged; }), HasSubstr("that cannot shrink"));
+  // One that it could still make holes in.
+  ASSERT_EQ(fcntl(forged, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
   EXPECT_THAT(error([&](auto& heap) { heap.file = forged; }), HasSubstr("that cannot shrink"));
   close(forged);
 }

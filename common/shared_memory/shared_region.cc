@@ -17,12 +17,12 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "common/shared_memory/shared_file.h"
-#include "common/status/error_reason.h"
 
 namespace ballast {
 namespace {
 
 constexpr char kName[] = "ballast-shared-region";
+// Otherwise, the other process could shrink the file, and access to it would crash this process.
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 constexpr uint64_t kPageBytes = 4096;
@@ -52,12 +52,6 @@ bool Pass(std::atomic<uint32_t>& loan, LoanCode to) {
   return loan.compare_exchange_strong(now, to, std::memory_order_acq_rel);
 }
 
-// Returns null on failure, with errno set.
-char* Map(int descriptor, uint64_t bytes) {
-  void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
-  return memory == MAP_FAILED ? nullptr : static_cast<char*>(memory);
-}
-
 }  // namespace
 
 // Atomic throughout, because the other process may write at any time.
@@ -72,24 +66,11 @@ struct SharedRegion::Line {
 uint64_t SharedRegion::BytesOf(uint32_t slots) { return kPageBytes + slots * kSlotBytes; }
 
 absl::StatusOr<std::shared_ptr<SharedRegion>> SharedRegion::Create(uint32_t slots) {
-  const uint64_t bytes = BytesOf(slots);
-  const auto error = [&](const char* call) {
-    return WithReason(v1::ERROR_REASON_SHARED_MEMORY_UNAVAILABLE,
-                      absl::ResourceExhaustedError(
-                          absl::StrCat("shared memory of ", bytes, " bytes: ", call, ": ", std::strerror(errno))));
-  };
-  const int descriptor = memfd_create(kName, MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  if (descriptor < 0) return error("memfd_create");
-  absl::Cleanup close_it = [descriptor] { close(descriptor); };
-  if (ftruncate(descriptor, bytes) != 0) return error("ftruncate");
-  // Without the seals, the other process could shrink the file, and access to it would crash this process.
-  if (fcntl(descriptor, F_ADD_SEALS, kSeals) != 0) return error("sealing it");
-  char* const memory = Map(descriptor, bytes);
-  if (memory == nullptr) return error("mmap");
-  std::move(close_it).Cancel();
+  const absl::StatusOr<MadeFile> made = MakeSharedFile(kName, BytesOf(slots), kSeals);
+  if (!made.ok()) return made.status();
   const auto id = absl::Uniform<uint64_t>(absl::BitGen());
-  std::memcpy(memory, &id, sizeof(id));
-  return std::shared_ptr<SharedRegion>(new SharedRegion(descriptor, memory, slots, id));
+  std::memcpy(made->memory, &id, sizeof(id));
+  return std::shared_ptr<SharedRegion>(new SharedRegion(made->descriptor, made->memory, slots, id));
 }
 
 absl::StatusOr<std::shared_ptr<SharedRegion>> SharedRegion::Open(const v1::SharedRegion& description) {
@@ -109,9 +90,10 @@ absl::StatusOr<std::shared_ptr<SharedRegion>> SharedRegion::Open(const v1::Share
                                                          .flags = O_RDWR});
   if (!descriptor.ok()) return descriptor.status();
   const absl::Cleanup close_it = [descriptor = *descriptor] { close(descriptor); };
-  char* const memory = Map(*descriptor, bytes);
-  if (memory == nullptr) return error(std::strerror(errno));
-  std::shared_ptr<SharedRegion> region(new SharedRegion(-1, memory, description.slots(), description.id()));
+  void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, *descriptor, 0);
+  if (memory == MAP_FAILED) return error(std::strerror(errno));
+  std::shared_ptr<SharedRegion> region(
+      new SharedRegion(-1, static_cast<char*>(memory), description.slots(), description.id()));
   uint64_t id = 0;
   std::memcpy(&id, memory, sizeof(id));
   if (id != description.id()) return error("has the id of another region");

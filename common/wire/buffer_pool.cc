@@ -31,6 +31,16 @@ void BufferPool::Buffer::CheckFloats(size_t end) {
   checked_ = end - partial;
 }
 
+void BufferPool::Buffer::Fill(size_t at, absl::string_view from) {
+  CheckFloats(at);
+  const bool finite = CopyLargeAndCheck(from, data_ + at);
+  const size_t end = at + from.size();
+  // A float that begins ahead of `at`.
+  CheckFloats(std::min(at + alignof(float) - 1, end));
+  finite_ = finite_ && finite;
+  checked_ = std::max(checked_, end - std::min<size_t>(end, reinterpret_cast<uintptr_t>(data_ + end) % alignof(float)));
+}
+
 bool BufferPool::Buffer::HasFiniteFloats(absl::string_view part) const {
   return finite_ && part.begin() >= bytes().begin() && part.end() <= bytes().begin() + checked_ &&
          reinterpret_cast<uintptr_t>(part.data()) % alignof(float) == 0;

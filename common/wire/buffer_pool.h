@@ -35,7 +35,10 @@ class BufferPool {
     // Looks at the floats in the first `end` bytes, of which the last call has seen some. Best called for each part
     // that arrives, while that is still in the caches.
     void CheckFloats(size_t end);
-    // True if the floats of that part of bytes() are known to be finite: CheckFloats or Copy has seen them.
+    // Copies bytes that another process may change to `at`, and looks at the floats up to their end. Reads each byte
+    // once.
+    void Fill(size_t at, absl::string_view from);
+    // True if the floats of that part of bytes() are known to be finite: one of the methods that look has seen them.
     bool HasFiniteFloats(absl::string_view part) const;
 
    private:

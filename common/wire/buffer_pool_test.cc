@@ -69,6 +69,30 @@ TEST(BufferPoolTest, FloatsAreCheckedAsTheyArrive) {
   }
 }
 
+TEST(BufferPoolTest, FloatsAreCheckedAsTheyAreFilledIn) {
+  BufferPool pool(kBytes, 2);
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const size_t ahead : {0, 3, 7, 64}) {
+    for (const size_t size : {size_t{2}, size_t{400}, size_t{2} << 20}) {
+      const size_t all = ahead + size + 8, begin = (ahead + 3) / sizeof(float) * sizeof(float);
+      // Nowhere, in what was there before, across the beginning of what is filled in, and at its end.
+      for (const size_t bad : {all, size_t{0}, ahead / sizeof(float) * sizeof(float), begin + (size - 2) / 4 * 4}) {
+        std::string message(all, 'a');
+        if (bad + sizeof(nan) <= all) std::memcpy(message.data() + bad, &nan, sizeof(nan));
+        BufferPool::Buffer buffer = pool.Get(all);
+        std::memcpy(buffer.data(), message.data(), ahead);
+        buffer.Fill(ahead, absl::string_view(message).substr(ahead, size));
+        EXPECT_FALSE(buffer.HasFiniteFloats(buffer.bytes())) << "the rest is missing";
+        std::memcpy(buffer.data() + ahead + size, message.data() + ahead + size, 8);
+        buffer.CheckFloats(all);
+        EXPECT_EQ(buffer.bytes(), message);
+        EXPECT_EQ(buffer.HasFiniteFloats(buffer.bytes().substr(0, all / 4 * 4)), bad == all)
+            << ahead << " " << size << " " << bad;
+      }
+    }
+  }
+}
+
 TEST(BufferPoolTest, TheWantedByteIsAligned) {
   BufferPool pool(kBytes, 2);
   for (const size_t size : {0, 1, 100, 100000, 1000000}) {
