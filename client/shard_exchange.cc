@@ -94,7 +94,6 @@ void ShardExchange::StartAttempt(uint64_t map_epoch, uint32_t wait_ms, const Dir
   state_ = Next(state_, ExchangeEvent::kAttempt);
   if (state_ == ExchangeState::kRetry) ++retries_;
   loan_.reset();
-  slot_response_.reset();
   decoded_.reset();
   response_.Clear();
   answer_begun_ = absl::InfiniteFuture();
@@ -146,12 +145,9 @@ bool ShardExchange::StartInSlot(CallAttempt& attempt, const TraceContext* span,
   return loan_->Begin(call, attempt, [this, end](const grpc::Status& status, const SlotResponse& response) {
     if (options_.watch_answers) answer_begun_ = absl::Now();
     if (!status.ok()) return end(status);
-    slot_response_ = response;
-    if (response.in_pieces) {
-      decoded_ = Decode();
-      if (!loan_->EndResponse()) {
-        return end(grpc::Status(grpc::UNAVAILABLE, "the server ended while the response in its memory was read"));
-      }
+    decoded_ = Decode(AnswerIn(response));
+    if (response.in_pieces && !loan_->EndResponse()) {
+      return end(grpc::Status(grpc::UNAVAILABLE, "the server ended while the response in its memory was read"));
     }
     end(status);
   });
@@ -177,7 +173,7 @@ bool ShardExchange::StartOnStream(const std::shared_ptr<StreamCaller>& stream, c
 ShardReply ShardExchange::End(absl::Status status, absl::FunctionRef<std::string()> shard) {
   ShardReply reply;
   if (status.ok()) {
-    absl::StatusOr<ShardReply> decoded = decoded_.has_value() ? *std::move(decoded_) : Decode();
+    absl::StatusOr<ShardReply> decoded = decoded_.has_value() ? *std::move(decoded_) : Decode(Answer());
     if (decoded.ok()) {
       reply = *std::move(decoded);
     } else {
@@ -329,17 +325,17 @@ grpc::ByteBuffer ShardExchange::EncodeRows(uint64_t map_epoch, uint32_t wait_ms)
 
 uint64_t ShardExchange::attempt_bytes_received() const {
   if (decoded_.has_value()) return decoded_->ok() ? (*decoded_)->bytes_received : 0;
-  if (slot_response_.has_value()) return slot_response_->bytes;
   const std::optional<v1::SharedSlot> reference = FindReference(response_);
   return response_.Length() + (reference.has_value() ? reference->bytes() : 0);
 }
 
+absl::StatusOr<ReceivedBytes> ShardExchange::AnswerIn(const SlotResponse& response) const {
+  absl::StatusOr<std::vector<absl::string_view>> answer = loan_->Answer(response);
+  if (!answer.ok()) return absl::InternalError(answer.status().message());
+  return ReceivedBytes{{}, *std::move(answer)};
+}
+
 absl::StatusOr<ReceivedBytes> ShardExchange::Answer() const {
-  if (slot_response_.has_value()) {
-    absl::StatusOr<std::vector<absl::string_view>> answer = loan_->Answer(*slot_response_);
-    if (!answer.ok()) return absl::InternalError(answer.status().message());
-    return ReceivedBytes{{}, *std::move(answer)};
-  }
   const std::optional<v1::SharedSlot> reference = FindReference(response_);
   if (!reference.has_value()) return BytesOf(response_);
   if (!loan_.has_value()) return absl::InternalError("the response is in shared memory, but the request was not");
@@ -350,8 +346,7 @@ absl::StatusOr<ReceivedBytes> ShardExchange::Answer() const {
   return bytes;
 }
 
-absl::StatusOr<ShardReply> ShardExchange::Decode() const {
-  const absl::StatusOr<ReceivedBytes> bytes = Answer();
+absl::StatusOr<ShardReply> ShardExchange::Decode(const absl::StatusOr<ReceivedBytes>& bytes) const {
   if (!bytes.ok()) return bytes.status();
   ShardReply reply;
   for (absl::string_view piece : bytes->pieces) reply.bytes_received += piece.size();

@@ -165,8 +165,11 @@ class ShardExchange {
   // Fetches gradients with copiers into the caller's memory, once.
   absl::Status FetchGradients();
   grpc::ByteBuffer EncodeRows(uint64_t map_epoch, uint32_t wait_ms) const;
+  // The response that is in the loan's slot.
+  absl::StatusOr<ReceivedBytes> AnswerIn(const SlotResponse& response) const;
+  // The response that came over gRPC or a stream; its payload may be in the loan's slot.
   absl::StatusOr<ReceivedBytes> Answer() const;
-  absl::StatusOr<ShardReply> Decode() const;
+  absl::StatusOr<ShardReply> Decode(const absl::StatusOr<ReceivedBytes>& bytes) const;
   absl::Status DecodeResponse(const ReceivedBytes& bytes, ShardReply& reply) const;
 
   ShardMessage message_;
@@ -181,9 +184,7 @@ class ShardExchange {
   grpc::ByteBuffer response_;
   // Shared memory for the first attempt's request and response, if used.
   std::optional<BlockLoan> loan_;
-  // Place of the response in the loan, if the call was made there.
-  std::optional<SlotResponse> slot_response_;
-  // The response, if it was decoded as it came, because the server wants back what it lent.
+  // The response to a call in the loan's slot, decoded as it came, because the server wants back what it lent.
   std::optional<absl::StatusOr<ShardReply>> decoded_;
   uint32_t retries_ = 0;
   uint64_t bytes_sent_ = 0;
