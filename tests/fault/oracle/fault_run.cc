@@ -97,6 +97,7 @@ class Run {
     job.client.retry_timeout = job.client.wait_timeout = absl::Minutes(5);
     job.workers = options_.workers;
     job.pushes = options_.pushes;
+    job.elements = options_.elements;
     job.idle_mib = options_.idle_mib;
     client_options_ = job.client;
     addresses_ = job.servers;

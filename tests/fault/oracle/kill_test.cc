@@ -77,6 +77,19 @@ TEST(KillTest, StandbyLosesNoStepMadeInSharedMemory) {
   ExpectNothingLost(options);
 }
 
+// Servers die, and stop, while they read the workers' memory, and while the workers read theirs.
+TEST(KillTest, StandbyLosesNoStepWhosePayloadsStayInPlace) {
+  for (const bool freeze : {false, true}) {
+    FaultRunOptions options = Killing(v1::Durability::STANDBY, 2);
+    options.policy.mutable_sync()->set_deterministic(true);
+    options.shared_memory = true;
+    options.elements = 8192;
+    options.freeze = freeze;
+    options.kill_every = absl::Milliseconds(1500);
+    ExpectNothingLost(options, /*restarts=*/freeze ? 0 : 2);
+  }
+}
+
 // Likewise for a data stream.
 TEST(KillTest, WalLosesNoPushMadeOnDataStreams) {
   FaultRunOptions options = Killing(v1::Durability::WAL, 3);

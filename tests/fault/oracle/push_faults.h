@@ -32,6 +32,9 @@ struct FaultRunOptions {
   // Pushes per worker; the run ends after them, or after `time`.
   uint64_t pushes = 500;
   absl::Duration time = absl::InfiniteDuration();
+  // Size of each of the eight tensors of a push. From 2048 on, messages in shared memory leave gradients and values
+  // where they are.
+  uint32_t elements = 64;
   // Size of tensors that nobody pushes.
   uint32_t idle_mib = 0;
   // Workers call servers in shared memory. Lost replies do not concern these calls, but each end of a connection does.

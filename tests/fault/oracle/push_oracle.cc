@@ -9,13 +9,16 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/codecs/codec.h"
+#include "common/shared_memory/shared_floats.h"
 #include "tests/testing/tensors.h"
 
 namespace ballast {
 
 // Memory of one push, and of the pull that may come with it.
 struct PushOracle::Flight {
-  std::vector<std::vector<float>> gradients, values;
+  // Large ones are left where they are by messages in shared memory.
+  std::vector<SharedFloats> gradients;
+  std::vector<std::vector<float>> values;
   std::vector<TensorGradient> from;
   std::vector<TensorValues> to;
   uint64_t number = 0;
@@ -78,10 +81,10 @@ absl::Status PushOracle::Connect() {
     const size_t flights = job_.client.policy.has_async() ? std::max(job_.in_flight, 1u) : 1;
     for (size_t i = 0; i < flights; ++i) {
       Flight& flight = worker->flights.emplace_back();
-      flight.gradients.assign(job_.tensors, std::vector<float>(job_.elements));
-      flight.values = flight.gradients;
+      flight.values.assign(job_.tensors, std::vector<float>(job_.elements));
       for (uint32_t tensor = 0; tensor < job_.tensors; ++tensor) {
-        flight.from.push_back({tensor, flight.gradients[tensor]});
+        const SharedFloats& gradient = flight.gradients.emplace_back(job_.elements);
+        flight.from.push_back({tensor, gradient.span()});
         flight.to.push_back({tensor, absl::MakeSpan(flight.values[tensor])});
       }
     }
@@ -112,7 +115,7 @@ void PushOracle::Fill(Flight& flight, uint32_t worker, uint64_t number) const {
   const float times = sync_ ? static_cast<float>(job_.workers) : 1;
   for (uint32_t tensor = 0; tensor < job_.tensors; ++tensor) {
     for (uint32_t element = 0; element < job_.elements; ++element) {
-      flight.gradients[tensor][element] = times * Gradient(worker, number, tensor, element);
+      flight.gradients[tensor].data()[element] = times * Gradient(worker, number, tensor, element);
     }
   }
 }
