@@ -49,7 +49,8 @@ CASES = [
       "push_tcp_to_sgd_16mib_up", "push_tcp_to_sgd_1_to_4mib",
       "push_pull_p50_to_empty_call_4kib", "push_pull_tcp_p50_to_empty_call_4kib", "server_memory_of_allowed"],
      ["bytes", "operation", "gb_per_second", "p50_microseconds", "p99_microseconds", "cpu_seconds_per_gb",
-      "tcp_gb_per_second", "stub_gb_per_second", "memcpy_gb_per_second", "to_memcpy"]),
+      "tcp_gb_per_second", "stub_gb_per_second", "memcpy_gb_per_second", "to_memcpy",
+      "sgd_copy_gb_per_second", "to_sgd_copy"]),
     (["transfer", "--sizes", "1MiB", "--seconds", "0.02", "--tls"],
      ["push_to_tcp_1_to_4mib", "pull_to_tcp_1_to_4mib", "push_tcp_to_tcp_1_to_4mib", "pull_tcp_to_tcp_1_to_4mib",
       "push_tcp_to_sgd_1_to_4mib", "push_tls_to_openssl_1mib_up", "pull_tls_to_openssl_1mib_up",
@@ -76,7 +77,8 @@ CASES = [
       "--observed", "--threads", "--instruction_set", "avx2"],
      ["sync_to_ddp_small", "sync_to_rpc_tcp_small", "sync_to_rpc_small", "sync_tcp_to_ddp_small",
       "sync_tcp_to_rpc_tcp_small", "sync_wait_small", "observed_small",
-      "sync_to_alone_small", "alone_to_ddp_small"],
+      "sync_to_alone_small", "sync_to_limit_small", "sync_tcp_to_limit_small", "limit_to_ddp_small",
+      "limit_to_rpc_small", "limit_to_rpc_tcp_small", "limit_tcp_to_ddp_small", "limit_tcp_to_rpc_tcp_small"],
      lambda row: ["model", "who", "codec", "samples_per_second"] + (["threads"] if row["codec"] else [])),
 ]
 

@@ -12,6 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "bench/bench_report.h"
 #include "bench/step_contestants.h"
+#include "bench/step_limits.h"
 #include "cli/command/command.h"
 #include "cli/doctor/machine_facts.h"
 #include "common/simd/instruction_set.h"
@@ -24,9 +25,15 @@ constexpr char kUsage[] =
     "Trains MLPs on Fashion-MNIST with one server and two workers of one thread each, batches of 64, SGD: `small`\n"
     "is 784-512-256-10, `large` 784-4096-4096-10. Samples per second count both workers and come from the run's\n"
     "own metrics, without its start. Processes on one machine exchange gradients and values through shared memory;\n"
-    "the -tcp lines (sync only) use loopback TCP instead. `alone` is the limit that the computation sets: local SGD,\n"
-    "whose workers exchange nothing for 200 (small) or 20 (large) steps. --peer torch trains the same model on the\n"
-    "same data with the same batch size and optimizer in PyTorch, in turn with Ballast:\n"
+    "the -tcp lines (sync only) use loopback TCP instead. In turn with them, in the same run:\n"
+    "  ballast alone  the computation: workers sum their gradients and exchange nothing for 25 (small) or 5 (large)\n"
+    "                 batches\n"
+    "  copies         one copy of each gradient and of the values for each worker, by two threads, and nothing else\n"
+    "  stream         the same bytes on a bare TCP stream, by its processor time, as if two processors shared it\n"
+    "  limit          the time of alone and of copies together: what two processors allow within a machine\n"
+    "  limit-tcp      the time of alone and of stream together\n"
+    "With more than two processors, copies can overlap with the computation, and the last two are no limits. --peer\n"
+    "torch trains the same model on the same data with the same batch size and optimizer in PyTorch, also in turn:\n"
     "  torch ddp      DistributedDataParallel on Gloo\n"
     "  torch rpc-tcp  a parameter server over torch.distributed.rpc (TensorPipe), after PyTorch's tutorial: one call\n"
     "                 sends a gradient and returns the new model; over TCP, as between machines\n"
@@ -68,11 +75,11 @@ struct Options {
   std::string instruction_set;
 };
 
-// One contestant, ours or a peer.
+// One contestant: ours, a peer or a part of a limit; or a limit, which is computed from its parts.
 struct Entry {
-  // "ballast sync", "torch ddp".
+  // "ballast sync", "torch ddp", "copies", "limit".
   std::string name;
-  // Empty for a peer.
+  // Empty unless it is ours.
   std::string codec;
   std::function<absl::StatusOr<StepResult>(const StepTask&)> run;
 
@@ -86,9 +93,14 @@ struct Entry {
 };
 
 std::vector<Entry> Enter(const Options& options) {
-  std::vector<Entry> all = {{.name = "ballast alone", .codec = "fp32", .run = [](const StepTask& task) {
-                               return TrainWithBallast(task, {"alone", "fp32"});
-                             }}};
+  std::vector<Entry> all = {{.name = "ballast alone",
+                             .codec = "fp32",
+                             .run =
+                                 [](const StepTask& task) {
+                                   return TrainWithBallast(task, {"alone", "fp32"});
+                                 }},
+                            {.name = "copies", .run = CopyLikeAStep},
+                            {.name = "stream", .run = StreamLikeAStep}};
   for (const std::string& codec : options.codecs) {
     for (const std::string& mode : options.modes) {
       for (const bool shared_memory : {true, false}) {
@@ -126,6 +138,15 @@ const Entry* Find(const std::vector<Entry>& all, absl::string_view name, absl::s
     if (one.name == name && one.codec == codec) return &one;
   }
   return nullptr;
+}
+
+// Adds the limit of steps that are alone and then do `exchange`, round by round.
+void AddLimit(std::string name, absl::string_view exchange, std::vector<Entry>& all) {
+  Entry limit = {.name = std::move(name), .wait_shares = {-1}};
+  const Entry* const alone = Find(all, "ballast alone", "fp32");
+  const Entry* const part = Find(all, exchange, "");
+  for (size_t i = 0; i < alone->rates.size(); ++i) limit.rates.push_back(RateOfBoth(alone->rates[i], part->rates[i]));
+  all.push_back(std::move(limit));
 }
 
 // The median of the ratios of the rounds; 0 if one of the two was not measured.
@@ -229,6 +250,8 @@ void AddRows(const StepTask& task, const std::vector<Entry>& all, bool threads, 
   const Entry* sync = Find(all, "ballast sync", "fp32");
   const Entry* tcp = Find(all, "ballast sync-tcp", "fp32");
   const Entry* bf16 = Find(all, "ballast sync", "bf16");
+  const Entry* limit = Find(all, "limit", "");
+  const Entry* limit_tcp = Find(all, "limit-tcp", "");
   const bool large = absl::string_view(task.model) == "large";
   const auto add = [&](const char* name, const Entry* ours, const Entry* peer, double wanted, const char* what) {
     const double ratio = RatioOf(ours, peer);
@@ -237,7 +260,17 @@ void AddRows(const StepTask& task, const std::vector<Entry>& all, bool threads, 
         {absl::StrCat(name, "_", task.model), ratio, wanted, false, absl::StrCat(what, ", ", task.model, " model")});
   };
   add("sync_to_alone", sync, alone, 0.8, "sync step, relative to steps without any exchange");
-  add("alone_to_ddp", alone, ddp, large ? 2 : 1.8, "steps without any exchange, relative to PyTorch DDP on Gloo");
+  add("sync_to_limit", sync, limit, 0.8, "sync step, relative to its limit, one copy each way");
+  add("sync_tcp_to_limit", tcp, limit_tcp, 0.8, "sync step over TCP, relative to its limit, a bare stream");
+  add("limit_to_ddp", limit, ddp, large ? 2 : 1.8, "the limit of the sync step, relative to PyTorch DDP on Gloo");
+  add("limit_to_rpc", limit, rpc, large ? 2.8 : 2.2,
+      "the limit of the sync step, relative to PyTorch RPC (shared memory)");
+  add("limit_to_rpc_tcp", limit, rpc_tcp, large ? 2.8 : 2.2,
+      "the limit of the sync step, relative to PyTorch RPC (TCP)");
+  add("limit_tcp_to_ddp", limit_tcp, ddp, large ? 1.4 : 1.3,
+      "the limit of the sync step over TCP, relative to PyTorch DDP on Gloo");
+  add("limit_tcp_to_rpc_tcp", limit_tcp, rpc_tcp, large ? 2.8 : 2.2,
+      "the limit of the sync step over TCP, relative to PyTorch RPC (TCP)");
   add("sync_to_ddp", sync, ddp, large ? 2 : 1.8, "sync step, relative to PyTorch DDP on Gloo");
   add("sync_to_rpc", sync, rpc, large ? 2.8 : 2.2, "sync step, relative to PyTorch RPC (shared memory)");
   add("sync_to_rpc_tcp", sync, rpc_tcp, large ? 2.8 : 2.2, "sync step, relative to PyTorch RPC (TCP)");
@@ -298,6 +331,8 @@ absl::StatusOr<BenchReport> Run(const Options& options, std::ostream& out, std::
     const StepTask task = {model, data, options.seconds};
     std::vector<Entry> all = Enter(options);
     if (absl::Status status = RunRounds(options, task, all, report, err); !status.ok()) return status;
+    AddLimit("limit", "copies", all);
+    AddLimit("limit-tcp", "stream", all);
     AddRows(task, all, options.threads, report, out);
   }
   return report;

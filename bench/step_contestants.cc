@@ -92,38 +92,40 @@ model {
   layers { dense { units: 10 } }
   loss { softmax_cross_entropy {} }
 }
-training { epochs: 1000000 batch_size: $3 report_every_steps: $4 }
-$5
-$6
+training { epochs: 1000000 batch_size: $3 report_every_steps: $4 accumulate_batches: $5 }
+optimizer { sgd { learning_rate: 0.05 } }
+policy { $6 {} }
+$7
 )";
+
+// Units of the two hidden layers.
+std::pair<int, int> HiddenUnits(const StepTask& task) {
+  return task.model == "large" ? std::pair(4096, 4096) : std::pair(512, 256);
+}
 
 // Steps between two reports, which take a fraction of a second.
 int ReportSteps(const StepTask& task) { return task.model == "large" ? 2 : 20; }
-// Local SGD exchanges, and reports, once in that many reports of the other modes: too seldom to count.
-constexpr int kLocalReports = 10;
+// Batches between two exchanges, and reports, of workers that are alone: enough that the exchange takes a few
+// hundredths of the time.
+int AloneBatches(const StepTask& task) { return task.model == "large" ? 5 : 25; }
 
-// Samples of a step of all workers; 0 if they do not keep step.
+// Samples of a step of all workers; 0 if they do not keep step, or have steps of different sizes: the end of an epoch,
+// which only the small model reaches, also ends a step of several batches.
 double StepSamples(const StepTask& task, const std::string& mode) {
-  if (mode == "async") return 0;
-  return kStepWorkers * kStepBatch * (mode == "alone" ? kLocalReports * ReportSteps(task) : 1);
+  const bool alone = mode == "alone";
+  if (mode == "async" || (alone && task.model != "large")) return 0;
+  return kStepWorkers * kStepBatch * (alone ? AloneBatches(task) : 1);
 }
 
 std::string JobText(const StepTask& task, const BallastSetting& setting) {
   const std::string& codec = setting.codec;
-  const bool large = task.model == "large";
+  const auto [first, second] = HiddenUnits(task);
   const int steps = ReportSteps(task);
   const bool alone = setting.mode == "alone";
-  // The step of local SGD that is reported is an exchange. At ten times as many steps, it takes a hundredth of the
-  // time.
-  const std::string rules =
-      alone ? absl::Substitute(
-                  "optimizer { sgd { learning_rate: 1 } }\n"
-                  "policy { local_sgd { local_steps: $0 learning_rate: 0.05 } }",
-                  kLocalReports * steps)
-            : absl::Substitute("optimizer { sgd { learning_rate: 0.05 } }\npolicy { $0 {} }", setting.mode);
   const std::string encoding = absl::StrCat("ENCODING_", absl::AsciiStrToUpper(codec));
   return absl::Substitute(
-      kJob, task.data_folder, large ? 4096 : 512, large ? 4096 : 256, kStepBatch, alone ? 1 : steps, rules,
+      kJob, task.data_folder, first, second, kStepBatch, alone ? 1 : steps, alone ? AloneBatches(task) : 1,
+      alone ? "sync" : setting.mode,
       codec == "fp32" ? "" : absl::StrCat("codec { gradients: ", encoding, " values: ", encoding, " }"));
 }
 
@@ -218,6 +220,12 @@ absl::StatusOr<StepResult> Watch(std::vector<ChildProgram>& workers, const std::
 }
 
 }  // namespace
+
+uint64_t ModelFloats(const StepTask& task) {
+  constexpr uint64_t kInputs = 784, kOutputs = 10;
+  const auto [first, second] = HiddenUnits(task);
+  return (kInputs + 1) * first + (first + uint64_t{1}) * second + (second + uint64_t{1}) * kOutputs;
+}
 
 absl::StatusOr<StepResult> TrainWithBallast(const StepTask& task, const BallastSetting& setting) {
   const absl::StatusOr<ScratchFolder> folder = ScratchFolder::Create();

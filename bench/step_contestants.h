@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -21,6 +22,9 @@ struct StepTask {
 inline constexpr int kStepWorkers = 2;
 inline constexpr int kStepBatch = 64;
 
+// Weights and biases of the task's model.
+uint64_t ModelFloats(const StepTask& task);
+
 struct StepResult {
   // Both workers together, in steady state.
   double samples_per_second = 0;
@@ -36,7 +40,7 @@ struct StepResult {
 
 // Settings of our own processes.
 struct BallastSetting {
-  // "sync", "async" or "alone": local SGD that exchanges so seldom that the rate is that of the computation.
+  // "sync", "async" or "alone": sums the gradients of so many batches that the rate is that of the computation.
   std::string mode;
   // "fp32", "fp16", "bf16" or "int8".
   std::string codec;

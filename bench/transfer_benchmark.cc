@@ -22,6 +22,7 @@
 #include "bench/peers/tcp_stream.h"
 #include "cli/command/command.h"
 #include "client/client.h"
+#include "common/program/core_count.h"
 #include "common/rpc/credentials.h"
 #include "common/security/key_folder.h"
 #include "common/shared_memory/shared_floats.h"
@@ -40,6 +41,8 @@ constexpr char kUsage[] =
     "  plain stub       the generated stub and messages, one message per tensor, a server that only copies\n"
     "  empty call       a Pull of no slices from our server with a generated stub, one at a time\n"
     "  memcpy           one copy of the same bytes by one thread, the limit within a machine\n"
+    "  SGD copy         one copy of each block, which is then subtracted, scaled, from weights, by a thread for each\n"
+    "                   processor: the least that a push within a machine is for\n"
     "With --tls the -tls lines use loopback TCP with certificates on both sides and tokens, like `ballast launch`, in\n"
     "turn with:\n"
     "  bare TLS stream  the bare TCP stream, encrypted by OpenSSL alone with the cipher of our data streams\n"
@@ -84,6 +87,7 @@ inline constexpr char kStubPull[] = "plain stub pull";
 inline constexpr char kStubPushPull[] = "plain stub push-pull";
 inline constexpr char kEmptyCall[] = "empty call";
 inline constexpr char kMemcpy[] = "memcpy";
+inline constexpr char kSgdCopy[] = "SGD copy";
 
 // Owns the processes and connections that transfers are measured with: our servers, with a tensor of each size under
 // async SGD, a client for each worker, and the peers. Thread safety: confined to the main thread.
@@ -165,6 +169,7 @@ class TransferRing {
       });
     };
     all.push_back({kMemcpy, std::move(copy), {}});
+    all.push_back({kSgdCopy, [this, floats](absl::Duration duration) { return CopyAndApply(floats, duration); }, {}});
     return all;
   }
 
@@ -201,6 +206,28 @@ class TransferRing {
     uint64_t tcp_step = 0;
     uint64_t tls_step = 0;
   };
+
+  // Each thread has its part of the floats.
+  absl::StatusOr<Round> CopyAndApply(uint64_t floats, absl::Duration duration) {
+    constexpr float kRate = 1e-6f;
+    constexpr uint64_t kBlock = 64 << 10;
+    const int threads = CoreCount();
+    const uint64_t part = (floats + threads - 1) / threads;
+    const absl::Span<const float> gradient = workers_[0].gradient.span();
+    const absl::Span<float> weights = absl::MakeSpan(workers_[0].values);
+    std::vector<std::vector<float>> blocks(threads, std::vector<float>(kBlock));
+    return RepeatOnThreads(threads, duration, part * sizeof(float), [&](int thread) {
+      float* const block = blocks[thread].data();
+      const uint64_t end = std::min(part * (thread + 1), floats);
+      for (uint64_t at = part * thread; at < end; at += kBlock) {
+        const uint64_t count = std::min(kBlock, end - at);
+        std::memcpy(block, gradient.data() + at, count * sizeof(float));
+        float* const to = weights.data() + at;
+        for (uint64_t i = 0; i < count; ++i) to[i] -= kRate * block[i];
+      }
+      return absl::OkStatus();
+    });
+  }
 
   TransferRing(std::vector<uint64_t> sizes, ScratchFolder folder, bool tls)
       : sizes_(std::move(sizes)), folder_(std::move(folder)), tls_(tls) {}
@@ -330,6 +357,7 @@ struct Row {
   double to_stub = 0;
   double p50_to_empty = 0;
   double to_memcpy = 0;
+  double to_sgd_copy = 0;
 };
 
 Row AddRow(const std::vector<Contestant>& all, uint64_t bytes, const char* name, const char* stub_name, Json& rows,
@@ -341,13 +369,15 @@ Row AddRow(const std::vector<Contestant>& all, uint64_t bytes, const char* name,
   const Contestant& stub = Find(all, stub_name);
   const Contestant& empty = Find(all, kEmptyCall);
   const Contestant& copy = Find(all, kMemcpy);
+  const Contestant& sgd_copy = Find(all, kSgdCopy);
   const Row row = {bytes,
                    name,
                    RatioOfRates(ours, tcp),
                    RatioOfRates(ours, sgd),
                    RatioOfRates(ours, stub),
                    ours.LatencySeconds(0.5) / empty.LatencySeconds(0.5),
-                   RatioOfRates(ours, copy)};
+                   RatioOfRates(ours, copy),
+                   RatioOfRates(ours, sgd_copy)};
   rows.push_back({{"bytes", bytes},
                   {"operation", name},
                   {"gb_per_second", ours.GbPerSecond()},
@@ -367,7 +397,9 @@ Row AddRow(const std::vector<Contestant>& all, uint64_t bytes, const char* name,
                   {"empty_call_p50_microseconds", empty.LatencySeconds(0.5) * 1e6},
                   {"p50_to_empty_call", row.p50_to_empty},
                   {"memcpy_gb_per_second", copy.GbPerSecond()},
-                  {"to_memcpy", row.to_memcpy}});
+                  {"to_memcpy", row.to_memcpy},
+                  {"sgd_copy_gb_per_second", sgd_copy.GbPerSecond()},
+                  {"to_sgd_copy", row.to_sgd_copy}});
   out << absl::StrFormat("%-9s %-13s %7.3f %11.1f %11.1f %8.2f | %7.3f %6.2f | %7.3f %6.2f | %9.1f %6.2f\n",
                          FormatSize(bytes), name, ours.GbPerSecond(), ours.LatencySeconds(0.5) * 1e6,
                          ours.LatencySeconds(0.99) * 1e6, ours.CpuSecondsPerGb(), tcp.GbPerSecond(), row.to_tcp,
@@ -417,6 +449,8 @@ void AddRatios(const std::vector<Row>& rows, BenchReport& report) {
     add(operation + "_to_memcpy_64mib", worst(operation, 64 * kMiB, 64 * kMiB, &Row::to_memcpy), 0.6, false,
         operation + " at 64 MiB, relative to memcpy of the same bytes");
   }
+  add("push_to_sgd_copy_64mib", worst(kPush, 64 * kMiB, 64 * kMiB, &Row::to_sgd_copy), 0.6, false,
+      "push at 64 MiB, relative to one copy of the same bytes that is applied, by all processors");
   add("push_pull_p50_to_empty_call_4kib", worst(kPushPull, 4096, 4096, &Row::p50_to_empty), 0.25, true,
       "p50 of a 4 KiB push-pull, relative to an empty call");
   add("push_pull_tcp_p50_to_empty_call_4kib", worst(kTcpPushPull, 4096, 4096, &Row::p50_to_empty), 0.8, true,

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/step_limits.h"
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "bench/contestant.h"
+#include "bench/peers/child_server.h"
+#include "bench/peers/tcp_stream.h"
+#include "cli/command/command.h"
+
+namespace ballast {
+namespace {
+
+constexpr double kStepSamples = kStepWorkers * kStepBatch;
+
+// Messages of a step carry each value twice for each worker: as a gradient, and as a new value.
+uint64_t ExchangedBytes(const StepTask& task) { return 2 * kStepWorkers * ModelFloats(task) * sizeof(float); }
+
+// `seconds`: for that many bytes.
+StepResult ResultOf(const StepTask& task, double seconds, uint64_t bytes) {
+  return {.samples_per_second = kStepSamples * static_cast<double>(bytes) / (seconds * ExchangedBytes(task))};
+}
+
+}  // namespace
+
+absl::StatusOr<StepResult> CopyLikeAStep(const StepTask& task) {
+  using Floats = std::vector<float>;
+  const uint64_t floats = ModelFloats(task), bytes = floats * sizeof(float);
+  const Floats values(floats, 1);
+  const std::vector<Floats> gradients(kStepWorkers, values);
+  std::vector<Floats> received(kStepWorkers, values), pulled(kStepWorkers, values);
+  const absl::StatusOr<Round> round =
+      RepeatOnThreads(kStepWorkers, absl::Seconds(task.seconds), 2 * bytes, [&](int rank) {
+        std::memcpy(received[rank].data(), gradients[rank].data(), bytes);
+        std::memcpy(pulled[rank].data(), values.data(), bytes);
+        return absl::OkStatus();
+      });
+  if (!round.ok()) return round.status();
+  return ResultOf(task, round->seconds, round->bytes);
+}
+
+absl::StatusOr<StepResult> StreamLikeAStep(const StepTask& task) {
+  const absl::StatusOr<ScratchFolder> folder = ScratchFolder::Create();
+  if (!folder.ok()) return folder.status();
+  const absl::StatusOr<ChildServer> sink = ChildServer::Start({OwnPath(), "--tcp-sink"}, *folder);
+  if (!sink.ok()) return sink.status();
+  const std::vector<float> gradient(ModelFloats(task), 1);
+  const double before = CpuSecondsWith({&*sink, 1});
+  const absl::StatusOr<TcpRound> round =
+      SendTcpStream(sink->address(),
+                    absl::string_view(reinterpret_cast<const char*>(gradient.data()), gradient.size() * sizeof(float)),
+                    absl::Seconds(task.seconds));
+  if (!round.ok()) return round.status();
+  return ResultOf(task, (CpuSecondsWith({&*sink, 1}) - before) / kStepWorkers, round->bytes);
+}
+
+double RateOfBoth(double samples_per_second, double other_samples_per_second) {
+  return 1 / (1 / samples_per_second + 1 / other_samples_per_second);
+}
+
+}  // namespace ballast
