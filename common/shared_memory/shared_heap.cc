@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <iterator>
@@ -49,6 +50,20 @@ absl::StatusOr<int> OpenHeap(const HeapDescription& description) {
   if (pread(*descriptor, &id, sizeof(id), 0) == sizeof(id) && id == description.id) return *descriptor;
   close(*descriptor);
   return SharedFileError(description.process, description.file, "has the id of another heap");
+}
+
+// Addresses that mappings of all readers may take: more than most machines have memory, and an eighth of what a process
+// has. A stranger's file may be of any size.
+constexpr uint64_t kMostAddresses = uint64_t{1} << 44;
+std::atomic<uint64_t> addresses_taken{0};
+
+// Returns false, and takes nothing, if they would become too many.
+bool TakeAddresses(uint64_t bytes) {
+  uint64_t taken = addresses_taken;
+  do {
+    if (bytes > kMostAddresses - taken) return false;
+  } while (!addresses_taken.compare_exchange_weak(taken, taken + bytes));
+  return true;
 }
 
 }  // namespace
@@ -142,16 +157,23 @@ std::optional<absl::string_view> SharedHeapView::At(uint64_t offset, uint64_t by
 }
 
 absl::StatusOr<std::unique_ptr<SharedHeapReader>> SharedHeapReader::Open(const HeapDescription& description) {
-  absl::StatusOr<std::shared_ptr<SharedHeapView>> view = SharedHeapView::Open(description);
-  if (!view.ok()) return view.status();
   const absl::StatusOr<int> descriptor = OpenHeap(description);
   if (!descriptor.ok()) return descriptor.status();
-  return std::unique_ptr<SharedHeapReader>(new SharedHeapReader(*descriptor, *std::move(view)));
+  std::unique_ptr<SharedHeapReader> reader(new SharedHeapReader(*descriptor));
+  if (!TakeAddresses(description.bytes)) return reader;
+  reader->mapped_bytes_ = description.bytes;
+  reader->view_ = SharedHeapView::Open(description).value_or(nullptr);
+  return reader;
 }
 
-SharedHeapReader::~SharedHeapReader() { close(descriptor_); }
+SharedHeapReader::~SharedHeapReader() {
+  view_.reset();
+  addresses_taken -= mapped_bytes_;
+  close(descriptor_);
+}
 
 std::optional<absl::string_view> SharedHeapReader::At(uint64_t offset, uint64_t bytes) const {
+  if (view_ == nullptr) return std::nullopt;
   const std::optional<absl::string_view> found = view_->At(offset, bytes);
   if (!found.has_value() || found->empty()) return found;
   constexpr uint64_t kPages = 256;

@@ -81,7 +81,8 @@ class SharedHeapView {
 };
 
 // Reads another process's heap, for a process that does not trust the owner: reading pages that the owner never wrote
-// gets this process no memory, as it would in a mapping. Thread safety: as SharedHeap.
+// gets this process no memory, as it would in a mapping, and large heaps do not use its addresses up. Thread safety: as
+// SharedHeap.
 class SharedHeapReader {
  public:
   // As for SharedHeapView.
@@ -89,18 +90,19 @@ class SharedHeapReader {
   ~SharedHeapReader();
   SharedHeapReader(const SharedHeapReader&) = delete;
 
-  // The bytes where they are, if all of them are in pages in memory, which the seals keep there. Otherwise nullopt, and
-  // only Read reads them. The owner may change the content meanwhile.
+  // The bytes where they are, if the heap is mapped, and all of them are in pages in memory, which the seals keep
+  // there. Otherwise nullopt, and only Read reads them. The owner may change the content meanwhile.
   std::optional<absl::string_view> At(uint64_t offset, uint64_t bytes) const;
   // Returns false unless all of it is in the heap. The owner may change the content meanwhile.
   bool Read(uint64_t offset, absl::Span<char> to) const;
 
  private:
-  SharedHeapReader(int descriptor, std::shared_ptr<SharedHeapView> view)
-      : descriptor_(descriptor), view_(std::move(view)) {}
+  explicit SharedHeapReader(int descriptor) : descriptor_(descriptor) {}
 
   const int descriptor_;
-  const std::shared_ptr<SharedHeapView> view_;
+  // Null if it is not mapped.
+  std::shared_ptr<SharedHeapView> view_;
+  uint64_t mapped_bytes_ = 0;
 };
 
 }  // namespace ballast

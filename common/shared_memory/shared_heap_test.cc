@@ -182,6 +182,28 @@ TEST(SharedHeapTest, OpensNothingButTheHeapDescribed) {
   close(forged);
 }
 
+// Otherwise, a few files of that size, which cost a stranger nothing, would leave this process no address.
+TEST(SharedHeapTest, AReaderDoesNotMapAHugeHeap) {
+  constexpr uint64_t kBytes = uint64_t{1} << 45;
+  const int huge = memfd_create("ballast-shared-heap", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  ASSERT_EQ(ftruncate(huge, kBytes), 0);
+  const uint64_t id = 7;
+  ASSERT_EQ(pwrite(huge, &id, sizeof(id), 0), sizeof(id));
+  ASSERT_EQ(fcntl(huge, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE), 0);
+  const auto reader =
+      SharedHeapReader::Open({id, static_cast<uint32_t>(getpid()), static_cast<uint32_t>(huge), kBytes});
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  EXPECT_EQ((*reader)->At(0, 1), std::nullopt);
+  char first = 0;
+  EXPECT_TRUE((*reader)->Read(0, {&first, 1}));
+  EXPECT_EQ(first, 7);
+  close(huge);
+  // Others are mapped as before, however many have come and gone.
+  SharedHeap heap(uint64_t{1} << 40);
+  std::memset(heap.Allocate(kPage), 'a', kPage);
+  for (int i = 0; i < 40; ++i) EXPECT_EQ((*SharedHeapReader::Open(*heap.Describe()))->At(kPage, 1), "a") << i;
+}
+
 TEST(SharedHeapTest, AViewOutlivesTheHeap) {
   auto heap = std::make_unique<SharedHeap>(4 * kPage);
   std::memset(heap->Allocate(kPage), 'a', kPage);
