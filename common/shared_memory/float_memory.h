@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <memory>
 #include <new>
+#include <utility>
 
 #include "common/shared_memory/shared_heap.h"
 
@@ -19,11 +20,10 @@ class FloatMemory {
 
   // Null.
   FloatMemory() : FloatMemory(nullptr, 0) {}
-  // With any content.
+  // With any content. Null if there is no memory, like the memory of the next two.
   static FloatMemory Private(size_t size) {
     void* memory = nullptr;
-    if (posix_memalign(&memory, kAlignment, size * sizeof(float)) != 0) throw std::bad_alloc();
-    return FloatMemory(memory, 0);
+    return FloatMemory(posix_memalign(&memory, kAlignment, size * sizeof(float)) == 0 ? memory : nullptr, 0);
   }
   // Same, but in this process's heap if that has room, so that other processes of this user and machine can read it.
   static FloatMemory Readable(size_t size) {
@@ -31,7 +31,7 @@ class FloatMemory {
     void* const memory = SharedHeap::OfProcess().Allocate(bytes);
     return memory != nullptr ? FloatMemory(memory, bytes) : Private(size);
   }
-  // All 0, which costs nothing until large memory is touched. Null if there is no memory.
+  // All 0, which costs nothing until large memory is touched.
   static FloatMemory Zeroed(size_t size) { return FloatMemory(std::calloc(size * sizeof(float) + kAlignment, 1), 0); }
 
   float* data() const {
@@ -39,6 +39,11 @@ class FloatMemory {
     return reinterpret_cast<float*>((address + kAlignment - 1) / kAlignment * kAlignment);
   }
   explicit operator bool() const { return memory_ != nullptr; }
+  // Returns this memory; throws std::bad_alloc, as operator new does, if it is null.
+  FloatMemory OrThrow() && {
+    if (memory_ == nullptr) throw std::bad_alloc();
+    return std::move(*this);
+  }
 
  private:
   struct Free {

@@ -13,7 +13,7 @@ namespace ballast {
 // gradient to a server of its machine without a copy of its own. Thread safety: as a vector.
 class SharedFloats {
  public:
-  explicit SharedFloats(size_t size) : size_(size), memory_(FloatMemory::Readable(size)) {
+  explicit SharedFloats(size_t size) : size_(size), memory_(FloatMemory::Readable(size).OrThrow()) {
     std::fill_n(data(), size, 0.0f);
   }
 

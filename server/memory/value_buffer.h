@@ -18,9 +18,11 @@ class ValueBuffer {
  public:
   ValueBuffer() = default;
   // The values are not initialized.
-  explicit ValueBuffer(size_t elements) : ValueBuffer(elements, FloatMemory::Private(elements)) {}
+  explicit ValueBuffer(size_t elements) : ValueBuffer(elements, FloatMemory::Private(elements).OrThrow()) {}
   // Same, but where clients of this machine can read them, if this process's heap has room.
-  static ValueBuffer Readable(size_t elements) { return ValueBuffer(elements, FloatMemory::Readable(elements)); }
+  static ValueBuffer Readable(size_t elements) {
+    return ValueBuffer(elements, FloatMemory::Readable(elements).OrThrow());
+  }
   ValueBuffer(const ValueBuffer& other) : shared_(other.shared_) {
     if (shared_ != nullptr) shared_->holders.fetch_add(1, std::memory_order_relaxed);
   }
