@@ -5,9 +5,10 @@
 
 namespace ballast {
 
-// Waits for one thread for something that often comes soon. To sleep and be woken takes tens of microseconds, so as
-// long as waits are shorter than that, the thread looks for what it waits for before it sleeps. Thread safety: one
-// thread at a time.
+// Waits for one thread for something that often comes soon. To sleep and be woken takes tens of microseconds, and on a
+// machine whose processors halt meanwhile, several times that for a call through three threads. So as long as waits are
+// not much longer, the thread looks for what it waits for before it sleeps: for a moment in any case, and longer only
+// while no other thread lacks the processor. Thread safety: one thread at a time.
 class EagerWait {
  public:
   // Calls `look` until it returns true, though not for long, and not at all if the last wait was long or unless
@@ -15,16 +16,27 @@ class EagerWait {
   template <typename Look, typename Sleep>
   void Wait(bool may_look, const Look& look, const Sleep& sleep) {
     const Clock::time_point begun = Clock::now();
-    if (!may_look || !comes_soon_ || !LookUntil(begun + kLook, look)) sleep();
+    if (!may_look || !comes_soon_ || !LookFrom(begun, look)) sleep();
     comes_soon_ = Clock::now() - begun < kShort;
   }
 
  private:
   using Clock = std::chrono::steady_clock;
-  // The longest time without sleep.
+  // The longest time without sleep, if other threads may lack the processor, and if none does.
   static constexpr std::chrono::microseconds kLook{20};
-  // A wait of that length with a sleep in it would have been one of kLook without.
-  static constexpr std::chrono::microseconds kShort{60};
+  static constexpr std::chrono::microseconds kLongLook{200};
+  // A wait of that length with a sleep in it could have been one of kLongLook without.
+  static constexpr std::chrono::microseconds kShort{300};
+
+  template <typename Look>
+  static bool LookFrom(Clock::time_point begun, const Look& look) {
+    Clock::time_point end = begun;
+    do {
+      end += kLook;
+      if (LookUntil(end, look)) return true;
+    } while (end < begun + kLongLook && ProcessorIsFree());
+    return false;
+  }
 
   template <typename Look>
   static bool LookUntil(Clock::time_point end, const Look& look) {
@@ -33,6 +45,10 @@ class EagerWait {
     } while (Clock::now() < end);
     return false;
   }
+
+  // Returns whether no more threads run or are ready to run on this machine than this process has cores; false if that
+  // is not known.
+  static bool ProcessorIsFree();
 
   bool comes_soon_ = false;
 };
