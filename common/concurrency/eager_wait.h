@@ -11,12 +11,19 @@ namespace ballast {
 // while no other thread lacks the processor. Thread safety: one thread at a time.
 class EagerWait {
  public:
-  // Calls `look` until it returns true, though not for long, and not at all if the last wait was long or unless
-  // `may_look`; then, if it has not, `sleep`, which waits.
+  // Returns whether no more threads run or are ready to run on this machine than this process has cores; false if that
+  // is not known.
+  static bool ProcessorIsFree();
+
+  // `processor_is_free`: whether looking takes the processor from nobody.
+  explicit EagerWait(bool (*processor_is_free)() = &ProcessorIsFree) : processor_is_free_(processor_is_free) {}
+
+  // Calls `look` until it returns true, though not for long, and not at all if the last wait was long; then, if it has
+  // not, `sleep`, which waits.
   template <typename Look, typename Sleep>
-  void Wait(bool may_look, const Look& look, const Sleep& sleep) {
+  void Wait(const Look& look, const Sleep& sleep) {
     const Clock::time_point begun = Clock::now();
-    if (!may_look || !comes_soon_ || !LookFrom(begun, look)) sleep();
+    if (!comes_soon_ || !LookFrom(begun, look)) sleep();
     comes_soon_ = Clock::now() - begun < kShort;
   }
 
@@ -29,12 +36,12 @@ class EagerWait {
   static constexpr std::chrono::microseconds kShort{300};
 
   template <typename Look>
-  static bool LookFrom(Clock::time_point begun, const Look& look) {
+  bool LookFrom(Clock::time_point begun, const Look& look) {
     Clock::time_point end = begun;
     do {
       end += kLook;
       if (LookUntil(end, look)) return true;
-    } while (end < begun + kLongLook && ProcessorIsFree());
+    } while (end < begun + kLongLook && processor_is_free_());
     return false;
   }
 
@@ -46,10 +53,7 @@ class EagerWait {
     return false;
   }
 
-  // Returns whether no more threads run or are ready to run on this machine than this process has cores; false if that
-  // is not known.
-  static bool ProcessorIsFree();
-
+  bool (*const processor_is_free_)();
   bool comes_soon_ = false;
 };
 

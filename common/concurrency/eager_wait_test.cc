@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/concurrency/eager_wait.h"
 
+#include <atomic>
+#include <thread>
+#include <vector>
+
 #include "absl/time/clock.h"
+#include "common/program/core_count.h"
 #include "gtest/gtest.h"
 
 namespace ballast {
@@ -9,17 +14,35 @@ namespace {
 
 class EagerWaitTest : public testing::Test {
  protected:
+  EagerWaitTest() { asked_ = 0; }
+
   // Waits for what is there at the look with that number, or after the sleep.
-  void Wait(int found_at, absl::Duration sleep = absl::ZeroDuration(), bool may_look = true) {
+  void Wait(int found_at, absl::Duration sleep = absl::ZeroDuration()) {
     looks_ = sleeps_ = 0;
-    wait_.Wait(
-        may_look, [&] { return ++looks_ == found_at; },
-        [&] {
-          ++sleeps_;
-          absl::SleepFor(sleep);
-        });
+    wait_.Wait([&] { return ++looks_ == found_at; },
+               [&] {
+                 ++sleeps_;
+                 absl::SleepFor(sleep);
+               });
   }
 
+  // Waits until the processor has been asked for `asked` times, or after the sleep. Returns whether it slept.
+  static bool SleepsWhile(EagerWait& wait, int asked) {
+    bool slept = false;
+    asked_ = 0;
+    wait.Wait([&] { return asked_ == asked; }, [&] { slept = true; });
+    return slept;
+  }
+  static bool IsFree() {
+    ++asked_;
+    return true;
+  }
+  static bool IsNotFree() {
+    ++asked_;
+    return false;
+  }
+
+  static inline int asked_ = 0;
   EagerWait wait_;
   int looks_ = 0;
   int sleeps_ = 0;
@@ -55,12 +78,42 @@ TEST_F(EagerWaitTest, DoesNotLookAfterALongWait) {
   }
 }
 
-TEST_F(EagerWaitTest, DoesNotLookWhenItMayNot) {
-  for (int i = 0; i < 100; ++i) {
-    Wait(/*found_at=*/1, absl::ZeroDuration(), /*may_look=*/false);
-    EXPECT_EQ(looks_, 0);
-    EXPECT_EQ(sleeps_, 1);
+TEST_F(EagerWaitTest, LooksLongerWhileAProcessorIsFree) {
+  EagerWait wait(&IsFree);
+  bool slept = true;
+  for (int i = 0; i < 1000 && slept; ++i) slept = SleepsWhile(wait, /*asked=*/5);
+  EXPECT_FALSE(slept);
+  EXPECT_EQ(asked_, 5);
+}
+
+TEST_F(EagerWaitTest, SleepsAtLastThoughAProcessorIsFree) {
+  EagerWait wait(&IsFree);
+  for (int i = 0; i < 1000; ++i) EXPECT_TRUE(SleepsWhile(wait, /*asked=*/1000));
+}
+
+TEST_F(EagerWaitTest, SleepsSoonWhileNoProcessorIsFree) {
+  EagerWait wait(&IsNotFree);
+  for (int i = 0; i < 1000 && asked_ == 0; ++i) EXPECT_TRUE(SleepsWhile(wait, /*asked=*/2));
+  EXPECT_EQ(asked_, 1);
+}
+
+TEST_F(EagerWaitTest, TellsWhetherAProcessorIsFree) {
+  const int threads = CoreCount() + 1;
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> busy;
+  for (int i = 0; i < threads; ++i) {
+    busy.emplace_back([&] {
+      while (!stop) {
+      }
+    });
   }
+  bool free = true;
+  for (const absl::Time end = absl::Now() + absl::Seconds(30); free && absl::Now() < end;) {
+    free = EagerWait::ProcessorIsFree();
+  }
+  stop = true;
+  for (std::thread& thread : busy) thread.join();
+  EXPECT_FALSE(free);
 }
 
 }  // namespace

@@ -246,7 +246,7 @@ int MessageStream::Poll(absl::Span<pollfd> files, absl::Duration timeout) {
     const int64_t milliseconds = std::clamp<int64_t>(absl::ToInt64Milliseconds(timeout) + 1, 0, 60'000);
     ready = poll(files.data(), files.size(), static_cast<int>(milliseconds));
   };
-  wait_.Wait(/*may_look=*/!in_message_, look, sleep);
+  wait_.Wait(look, sleep);
   if (ready < 0 && errno == EINTR) ready = 0;
   return ready;
 }

@@ -123,7 +123,7 @@ class MessageStream {
   char* to_ = nullptr;
   size_t received_ = 0;
   absl::Time last_read_;
-  // Small messages that answer each other come soon.
+  // Small messages that answer each other come soon, and so does the rest of a large one.
   EagerWait wait_;
 
   mutable absl::Mutex mutex_;

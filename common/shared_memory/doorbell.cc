@@ -52,7 +52,7 @@ void DoorbellListener::Wait(uint32_t seen, absl::Duration timeout) {
     }
     return false;
   };
-  wait_.Wait(/*may_look=*/true, look, [&] { bell_.Wait(seen, timeout); });
+  wait_.Wait(look, [&] { bell_.Wait(seen, timeout); });
 }
 
 }  // namespace ballast
