@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "bench/bench_report.h"
+#include "bench/lock_step.h"
 #include "bench/peers/stub_peer.h"
 #include "bench/peers/tcp_stream.h"
 #include "cli/command/command.h"
@@ -27,16 +28,20 @@ constexpr Command kBenchmarks[] = {
     {"straggler", "Speed with one slow worker, in each consistency mode.", StragglerCommand},
 };
 
-// A process that a benchmark starts from this same program: `--tcp-sink --address_file FILE`.
+// A process that a benchmark starts from this same program: `--tcp-sink --address_file FILE`, `--lock-step-small
+// --seconds S`.
 struct Role {
   const char* flag;
-  absl::Status (*serve)(const std::string& address_file);
+  absl::Status (*run)(const std::string& argument);
 };
-constexpr Role kRoles[] = {{"--tcp-sink", ServeTcpSink},
-                           {"--sgd-sink", ServeSgdSink},
-                           {"--tls-sink", ServeTlsSink},
-                           {"--tls-sgd-sink", ServeTlsSgdSink},
-                           {"--stub-server", ServeStub}};
+constexpr Role kRoles[] = {
+    {"--tcp-sink", ServeTcpSink},
+    {"--sgd-sink", ServeSgdSink},
+    {"--tls-sink", ServeTlsSink},
+    {"--tls-sgd-sink", ServeTlsSgdSink},
+    {"--stub-server", ServeStub},
+    {"--lock-step-small", [](const std::string& seconds) { return RunLockStep("small", seconds); }},
+    {"--lock-step-large", [](const std::string& seconds) { return RunLockStep("large", seconds); }}};
 
 void PrintHelp(std::ostream& out) {
   out << "usage: ballast bench BENCHMARK [flags]\n\n"
@@ -61,7 +66,8 @@ int Main(const std::vector<std::string>& words) {
   }
   for (const Role& role : kRoles) {
     if (words[0] != role.flag || words.size() != 3) continue;
-    return Fail(std::cerr, role.serve(words[2]), kExitFailure);
+    const absl::Status status = role.run(words[2]);
+    return status.ok() ? kExitSuccess : static_cast<int>(Fail(std::cerr, status, kExitFailure));
   }
   KeepFreedMemory();
   SkipLockOrderChecks();

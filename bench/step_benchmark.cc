@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "bench/bench_report.h"
+#include "bench/lock_step.h"
 #include "bench/step_contestants.h"
 #include "bench/step_limits.h"
 #include "cli/command/command.h"
@@ -28,12 +29,13 @@ constexpr char kUsage[] =
     "the -tcp lines (sync only) use loopback TCP instead. In turn with them, in the same run:\n"
     "  ballast alone  the computation: workers sum their gradients and exchange nothing for 25 (small) or 5 (large)\n"
     "                 batches\n"
-    "  copies         one copy of each gradient and of the values for each worker, by two threads, and nothing else\n"
-    "  stream         the same bytes on a bare TCP stream, by its processor time, as if two processors shared it\n"
-    "  limit          the time of alone and of copies together: what two processors allow within a machine\n"
-    "  limit-tcp      the time of alone and of stream together\n"
-    "With more than two processors, copies can overlap with the computation, and the last two are no limits. --peer\n"
-    "torch trains the same model on the same data with the same batch size and optimizer in PyTorch, also in turn:\n"
+    "  limit          two threads of one process that compute, wait for each other and apply the gradients to both\n"
+    "                 models, without a copy or a message: the least that a synchronous step costs within a machine\n"
+    "  stream         the bytes of a step on a bare TCP stream, by its processor time, as if two processors shared it\n"
+    "  limit-tcp      the time of limit and of stream together; none with more than two processors, where a stream\n"
+    "                 can overlap with the computation\n"
+    "--peer torch trains the same model on the same data with the same batch size and optimizer in PyTorch, also in\n"
+    "turn:\n"
     "  torch ddp      DistributedDataParallel on Gloo\n"
     "  torch rpc-tcp  a parameter server over torch.distributed.rpc (TensorPipe), after PyTorch's tutorial: one call\n"
     "                 sends a gradient and returns the new model; over TCP, as between machines\n"
@@ -75,9 +77,9 @@ struct Options {
   std::string instruction_set;
 };
 
-// One contestant: ours, a peer or a part of a limit; or a limit, which is computed from its parts.
+// One contestant: ours, a peer or a limit.
 struct Entry {
-  // "ballast sync", "torch ddp", "copies", "limit".
+  // "ballast sync", "torch ddp", "stream", "limit".
   std::string name;
   // Empty unless it is ours.
   std::string codec;
@@ -99,7 +101,7 @@ std::vector<Entry> Enter(const Options& options) {
                                  [](const StepTask& task) {
                                    return TrainWithBallast(task, {"alone", "fp32"});
                                  }},
-                            {.name = "copies", .run = CopyLikeAStep},
+                            {.name = "limit", .run = TrainInLockStep},
                             {.name = "stream", .run = StreamLikeAStep}};
   for (const std::string& codec : options.codecs) {
     for (const std::string& mode : options.modes) {
@@ -140,12 +142,12 @@ const Entry* Find(const std::vector<Entry>& all, absl::string_view name, absl::s
   return nullptr;
 }
 
-// Adds the limit of steps that are alone and then do `exchange`, round by round.
-void AddLimit(std::string name, absl::string_view exchange, std::vector<Entry>& all) {
-  Entry limit = {.name = std::move(name), .wait_shares = {-1}};
-  const Entry* const alone = Find(all, "ballast alone", "fp32");
-  const Entry* const part = Find(all, exchange, "");
-  for (size_t i = 0; i < alone->rates.size(); ++i) limit.rates.push_back(RateOfBoth(alone->rates[i], part->rates[i]));
+// Adds the limit of steps over TCP, round by round.
+void AddTcpLimit(std::vector<Entry>& all) {
+  Entry limit = {.name = "limit-tcp", .wait_shares = {-1}};
+  const Entry* const step = Find(all, "limit", "");
+  const Entry* const stream = Find(all, "stream", "");
+  for (size_t i = 0; i < step->rates.size(); ++i) limit.rates.push_back(RateOfBoth(step->rates[i], stream->rates[i]));
   all.push_back(std::move(limit));
 }
 
@@ -260,8 +262,9 @@ void AddRows(const StepTask& task, const std::vector<Entry>& all, bool threads, 
         {absl::StrCat(name, "_", task.model), ratio, wanted, false, absl::StrCat(what, ", ", task.model, " model")});
   };
   add("sync_to_alone", sync, alone, 0.8, "sync step, relative to steps without any exchange");
-  add("sync_to_limit", sync, limit, 0.8, "sync step, relative to its limit, one copy each way");
-  add("sync_tcp_to_limit", tcp, limit_tcp, 0.8, "sync step over TCP, relative to its limit, a bare stream");
+  add("sync_to_limit", sync, limit, 0.8, "sync step, relative to its limit, two threads in lock step");
+  add("sync_tcp_to_limit", tcp, limit_tcp, 0.8,
+      "sync step over TCP, relative to its limit, lock step and a bare stream");
   add("limit_to_ddp", limit, ddp, large ? 2 : 1.8, "the limit of the sync step, relative to PyTorch DDP on Gloo");
   add("limit_to_rpc", limit, rpc, large ? 2.8 : 2.2,
       "the limit of the sync step, relative to PyTorch RPC (shared memory)");
@@ -331,8 +334,7 @@ absl::StatusOr<BenchReport> Run(const Options& options, std::ostream& out, std::
     const StepTask task = {model, data, options.seconds};
     std::vector<Entry> all = Enter(options);
     if (absl::Status status = RunRounds(options, task, all, report, err); !status.ok()) return status;
-    AddLimit("limit", "copies", all);
-    AddLimit("limit-tcp", "stream", all);
+    AddTcpLimit(all);
     AddRows(task, all, options.threads, report, out);
   }
   return report;

@@ -98,11 +98,6 @@ policy { $6 {} }
 $7
 )";
 
-// Units of the two hidden layers.
-std::pair<int, int> HiddenUnits(const StepTask& task) {
-  return task.model == "large" ? std::pair(4096, 4096) : std::pair(512, 256);
-}
-
 // Steps between two reports, which take a fraction of a second.
 int ReportSteps(const StepTask& task) { return task.model == "large" ? 2 : 20; }
 // Batches between two exchanges, and reports, of workers that are alone: enough that the exchange takes a few
@@ -221,10 +216,14 @@ absl::StatusOr<StepResult> Watch(std::vector<ChildProgram>& workers, const std::
 
 }  // namespace
 
+std::pair<int, int> HiddenUnits(const StepTask& task) {
+  return task.model == "large" ? std::pair(4096, 4096) : std::pair(512, 256);
+}
+
 uint64_t ModelFloats(const StepTask& task) {
-  constexpr uint64_t kInputs = 784, kOutputs = 10;
+  constexpr uint64_t kOutputs = 10;
   const auto [first, second] = HiddenUnits(task);
-  return (kInputs + 1) * first + (first + uint64_t{1}) * second + (second + uint64_t{1}) * kOutputs;
+  return (kStepInputs + uint64_t{1}) * first + (first + uint64_t{1}) * second + (second + uint64_t{1}) * kOutputs;
 }
 
 absl::StatusOr<StepResult> TrainWithBallast(const StepTask& task, const BallastSetting& setting) {

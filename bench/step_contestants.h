@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "bench/peers/thread_times.h"
@@ -22,6 +23,10 @@ struct StepTask {
 inline constexpr int kStepWorkers = 2;
 inline constexpr int kStepBatch = 64;
 
+inline constexpr int kStepInputs = 784;
+
+// Units of the task's two hidden layers.
+std::pair<int, int> HiddenUnits(const StepTask& task);
 // Weights and biases of the task's model.
 uint64_t ModelFloats(const StepTask& task);
 

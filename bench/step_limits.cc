@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bench/step_limits.h"
 
-#include <cstring>
 #include <string>
 #include <vector>
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "bench/contestant.h"
 #include "bench/peers/child_server.h"
 #include "bench/peers/tcp_stream.h"
 #include "cli/command/command.h"
@@ -20,28 +18,7 @@ constexpr double kStepSamples = kStepWorkers * kStepBatch;
 // Messages of a step carry each value twice for each worker: as a gradient, and as a new value.
 uint64_t ExchangedBytes(const StepTask& task) { return 2 * kStepWorkers * ModelFloats(task) * sizeof(float); }
 
-// `seconds`: for that many bytes.
-StepResult ResultOf(const StepTask& task, double seconds, uint64_t bytes) {
-  return {.samples_per_second = kStepSamples * static_cast<double>(bytes) / (seconds * ExchangedBytes(task))};
-}
-
 }  // namespace
-
-absl::StatusOr<StepResult> CopyLikeAStep(const StepTask& task) {
-  using Floats = std::vector<float>;
-  const uint64_t floats = ModelFloats(task), bytes = floats * sizeof(float);
-  const Floats values(floats, 1);
-  const std::vector<Floats> gradients(kStepWorkers, values);
-  std::vector<Floats> received(kStepWorkers, values), pulled(kStepWorkers, values);
-  const absl::StatusOr<Round> round =
-      RepeatOnThreads(kStepWorkers, absl::Seconds(task.seconds), 2 * bytes, [&](int rank) {
-        std::memcpy(received[rank].data(), gradients[rank].data(), bytes);
-        std::memcpy(pulled[rank].data(), values.data(), bytes);
-        return absl::OkStatus();
-      });
-  if (!round.ok()) return round.status();
-  return ResultOf(task, round->seconds, round->bytes);
-}
 
 absl::StatusOr<StepResult> StreamLikeAStep(const StepTask& task) {
   const absl::StatusOr<ScratchFolder> folder = ScratchFolder::Create();
@@ -55,7 +32,9 @@ absl::StatusOr<StepResult> StreamLikeAStep(const StepTask& task) {
                     absl::string_view(reinterpret_cast<const char*>(gradient.data()), gradient.size() * sizeof(float)),
                     absl::Seconds(task.seconds));
   if (!round.ok()) return round.status();
-  return ResultOf(task, (CpuSecondsWith({&*sink, 1}) - before) / kStepWorkers, round->bytes);
+  const double seconds = (CpuSecondsWith({&*sink, 1}) - before) / kStepWorkers;
+  return StepResult{.samples_per_second =
+                        kStepSamples * static_cast<double>(round->bytes) / (seconds * ExchangedBytes(task))};
 }
 
 double RateOfBoth(double samples_per_second, double other_samples_per_second) {

@@ -145,12 +145,15 @@ uint64_t MessageBytes(absl::Span<const SliceTransfer> slices, bool in_shared_mem
   return std::clamp(bytes / kMessages, least_bytes, kMaxMessageBytes);
 }
 
-std::vector<std::vector<SliceTransfer>> PackSlices(absl::Span<const SliceTransfer> slices, uint64_t max_bytes) {
+std::vector<std::vector<SliceTransfer>> PackSlices(absl::Span<const SliceTransfer> slices, uint64_t bytes_wanted) {
   std::vector<std::vector<SliceTransfer>> messages;
+  const uint64_t small = bytes_wanted / 8;
+  const uint64_t most_with_small = std::min(bytes_wanted + small, kMaxMessageBytes);
   uint64_t bytes = 0;
   for (const SliceTransfer& slice : slices) {
     const uint64_t added = kSliceOverheadBytes + sizeof(float) * slice.elements;
-    if (messages.empty() || bytes + added > max_bytes || messages.back().size() == kMaxSlicesPerMessage) {
+    const uint64_t most = added <= small ? most_with_small : bytes_wanted;
+    if (messages.empty() || bytes + added > most || messages.back().size() == kMaxSlicesPerMessage) {
       messages.emplace_back();
       bytes = kMessageOverheadBytes;
     }

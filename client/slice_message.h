@@ -50,10 +50,11 @@ struct SliceTransfer {
 // less in shared memory (decision 0066).
 uint64_t MessageBytes(absl::Span<const SliceTransfer> slices, bool in_shared_memory);
 
-// Packs slices into messages, in their order. An encoded message stays under `max_bytes` in either direction, unless it
-// consists of a single slice that is larger.
+// Packs slices into messages, in their order. An encoded message stays under `bytes_wanted` in either direction, unless
+// it consists of a single slice that is larger, or ends with small ones, such as a layer's bias: these need no message
+// of their own, and add an eighth at most. No message gets larger than kMaxMessageBytes by small ones.
 std::vector<std::vector<SliceTransfer>> PackSlices(absl::Span<const SliceTransfer> slices,
-                                                   uint64_t max_bytes = kMaxMessageBytes);
+                                                   uint64_t bytes_wanted = kMaxMessageBytes);
 
 // Lends the caller's memory to gRPC and reports when gRPC has released it: after a call has ended, its bytes may still
 // be in a connection's send queue. Thread safety: none; gRPC may release the memory on any thread.

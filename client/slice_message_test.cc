@@ -216,8 +216,33 @@ TEST(MessagePackerTest, AnOperationIsAFewMessages) {
   }
 }
 
+// A layer's bias follows its weights.
+TEST(MessagePackerTest, SmallSlicesEndAMessage) {
+  std::vector<SliceTransfer> layer(6, Slice(0, 66'901));
+  layer.push_back(Slice(1, 512));
+  const auto messages = PackSlices(layer, /*bytes_wanted=*/256 << 10);
+  ASSERT_EQ(messages.size(), 6);
+  EXPECT_EQ(messages[5].size(), 2);
+  // An eighth is no longer small, and neither are many that are.
+  EXPECT_EQ(PackSlices({Slice(0, 66'901), Slice(1, 8192)}, 256 << 10).size(), 2);
+  layer.insert(layer.end(), 16, Slice(2, 1024));
+  EXPECT_EQ(PackSlices(layer, 256 << 10).size(), 7);
+}
+
+TEST(MessagePackerTest, SmallSlicesMakeNoMessageTooLarge) {
+  std::vector<SliceTransfer> slices(3, Slice(0, kMaxSliceElements));
+  for (int i = 0; i < 1000; ++i) slices.push_back(Slice(1, 1024));
+  for (const uint64_t wanted : {kMaxMessageBytes, kMaxMessageBytes - (100 << 10)}) {
+    for (const auto& message : PackSlices(slices, wanted)) {
+      uint64_t bytes = 0;
+      for (const SliceTransfer& slice : message) bytes += sizeof(float) * slice.elements;
+      EXPECT_LT(bytes, kMaxMessageBytes);
+    }
+  }
+}
+
 TEST(MessagePackerTest, KeepsTheOrder) {
-  const auto messages = PackSlices({Slice(5, 10), Slice(3, 10), Slice(9, 10)}, /*max_bytes=*/450);
+  const auto messages = PackSlices({Slice(5, 10), Slice(3, 10), Slice(9, 10)}, /*bytes_wanted=*/450);
   ASSERT_EQ(messages.size(), 2);
   ASSERT_EQ(messages[0].size(), 2);
   EXPECT_EQ(messages[0][0].tensor_id, 5);
