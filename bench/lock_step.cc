@@ -103,8 +103,8 @@ class LockStep {
     return all;
   }
 
-  // Trains until the time is up for the thread with rank 0, or a step fails. Returns the steps after the warm-up in a
-  // second.
+  // Trains until the time is up for the thread with rank 0, or a step fails. Returns the steps in a second after the
+  // warm-up; 0 if that was not over.
   absl::StatusOr<double> Run(int rank, absl::Duration duration) {
     NoHooks hooks;
     const absl::Time begin = absl::Now() + kWarmUp;
@@ -119,7 +119,7 @@ class LockStep {
       if (!end) Update(rank);
       barrier_.Wait();
       if (!status.ok()) return status;
-      if (end) return counted / absl::ToDoubleSeconds(now - *first);
+      if (end) return first.has_value() ? counted / absl::ToDoubleSeconds(now - *first) : 0;
       if (first.has_value()) {
         ++counted;
       } else if (now >= begin) {
