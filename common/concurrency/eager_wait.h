@@ -29,19 +29,22 @@ class EagerWait {
 
  private:
   using Clock = std::chrono::steady_clock;
-  // The longest time without sleep, if other threads may lack the processor, and if none does.
-  static constexpr std::chrono::microseconds kLook{20};
+  // The longest time without sleep, and how often it asks for a processor.
   static constexpr std::chrono::microseconds kLongLook{200};
+  static constexpr std::chrono::microseconds kLook{7};
+  // It sleeps after so many answers that none is free: the thread whose message it waits for may run for a moment.
+  static constexpr int kMostLacking = 3;
   // A wait of that length with a sleep in it could have been one of kLongLook without.
   static constexpr std::chrono::microseconds kShort{300};
 
   template <typename Look>
   bool LookFrom(Clock::time_point begun, const Look& look) {
-    Clock::time_point end = begun;
-    do {
-      end += kLook;
+    int lacking = 0;
+    for (Clock::time_point end = begun + kLook; end <= begun + kLongLook; end += kLook) {
       if (LookUntil(end, look)) return true;
-    } while (end < begun + kLongLook && processor_is_free_());
+      lacking = processor_is_free_() ? 0 : lacking + 1;
+      if (lacking == kMostLacking) return false;
+    }
     return false;
   }
 

@@ -93,8 +93,15 @@ TEST_F(EagerWaitTest, SleepsAtLastThoughAProcessorIsFree) {
 
 TEST_F(EagerWaitTest, SleepsSoonWhileNoProcessorIsFree) {
   EagerWait wait(&IsNotFree);
-  for (int i = 0; i < 1000 && asked_ == 0; ++i) EXPECT_TRUE(SleepsWhile(wait, /*asked=*/2));
-  EXPECT_EQ(asked_, 1);
+  for (int i = 0; i < 1000 && asked_ == 0; ++i) EXPECT_TRUE(SleepsWhile(wait, /*asked=*/4));
+  EXPECT_EQ(asked_, 3);
+}
+
+TEST_F(EagerWaitTest, LooksOnIfNoProcessorIsFreeForAMoment) {
+  EagerWait wait(+[] { return ++asked_ % 3 == 0; });
+  bool slept = true;
+  for (int i = 0; i < 1000 && slept; ++i) slept = SleepsWhile(wait, /*asked=*/20);
+  EXPECT_FALSE(slept);
 }
 
 TEST_F(EagerWaitTest, TellsWhetherAProcessorIsFree) {
