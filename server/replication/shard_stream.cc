@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "common/status/error_reason.h"
 #include "common/storage/framed_message.h"
 #include "common/storage/snapshot_file.h"
@@ -26,11 +25,20 @@ std::string Join(absl::string_view frame, absl::Span<const absl::Span<const floa
   return bytes;
 }
 
+std::string Join(absl::string_view frame, absl::Span<const absl::string_view> behind) {
+  size_t size = frame.size();
+  for (absl::string_view piece : behind) size += piece.size();
+  std::string bytes;
+  bytes.reserve(size);
+  bytes.append(frame.data(), frame.size());
+  for (absl::string_view piece : behind) bytes.append(piece.data(), piece.size());
+  return bytes;
+}
+
 // Sends each record of a snapshot that it is passed.
 auto SendingTo(uint64_t position, SendPart send) {
   return [position, send](absl::string_view frame, absl::Span<const absl::string_view> behind) {
-    const std::string record = absl::StrCat(frame, absl::StrJoin(behind, ""));
-    const bool sent = SendRecord(internal::v1::ReplicateRequest::KIND_SNAPSHOT, position, record, send);
+    const bool sent = SendRecord(internal::v1::ReplicateRequest::KIND_SNAPSHOT, position, Join(frame, behind), send);
     return sent ? absl::OkStatus() : absl::CancelledError("not sent");
   };
 }
@@ -38,12 +46,7 @@ auto SendingTo(uint64_t position, SendPart send) {
 }  // namespace
 
 std::string JoinChange(const internal::v1::ShardRecord& record, absl::Span<const absl::string_view> behind) {
-  std::string bytes = FrameMessage(record);
-  size_t size = bytes.size();
-  for (absl::string_view piece : behind) size += piece.size();
-  bytes.reserve(size);
-  for (absl::string_view piece : behind) bytes.append(piece.data(), piece.size());
-  return bytes;
+  return Join(FrameMessage(record), behind);
 }
 
 std::string JoinPushOf(const std::vector<bool>& keep, const internal::v1::ShardRecord& record,
