@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "absl/base/casts.h"
+#include "common/simd/instruction_set.h"
 #include "worker/device/philox.h"
 
 namespace ballast {
@@ -24,7 +25,9 @@ void Activate(Activation f, absl::Span<const float> x, absl::Span<float> y) {
   const size_t n = x.size();
   switch (f) {
     case Activation::kRelu:
-      // This form passes NaN on, so that it shows in the loss.
+      // This form passes NaN on, so that it shows in the loss. x may be y, for which the compiler would take elements
+      // one by one.
+      BALLAST_INDEPENDENT_ITERATIONS
       for (size_t i = 0; i < n; ++i) y[i] = x[i] < 0.0f ? 0.0f : x[i];
       return;
     case Activation::kGelu:
@@ -41,6 +44,7 @@ void ActivateBackward(Activation f, absl::Span<const float> x, absl::Span<const 
   switch (f) {
     case Activation::kRelu:
       // Reads dy in both cases, because otherwise the compiler generates a branch.
+      BALLAST_INDEPENDENT_ITERATIONS
       for (size_t i = 0; i < n; ++i) {
         const float gradient = dy[i];
         dx[i] = x[i] > 0.0f ? gradient : 0.0f;

@@ -11,48 +11,65 @@
 namespace ballast {
 namespace {
 
-void TransposeScalar(const float* from, int64_t from_row, int64_t rows, int64_t columns, float* to, int64_t to_row) {
-  for (int64_t p = 0; p < columns; ++p) {
-    for (int64_t i = 0; i < rows; ++i) to[p * to_row + i] = from[i * from_row + p];
+// Transposes kRows rows.
+template <int kRows>
+void TransposeRows(const float* from, int64_t from_row, int64_t columns, float* to, int64_t to_row) {
+  int64_t p = 0;
+#if defined(__SSE__)
+  for (; kRows > 1 && p + 4 <= columns; p += 4) {
+    float* const row = to + p * to_row;
+    for (int i = 0; i < kRows; i += 4) {
+      const float* const source = from + i * from_row + p;
+      __m128 a = _mm_loadu_ps(source), b = _mm_loadu_ps(source + from_row);
+      if constexpr (kRows == 2) {
+        const __m128 low = _mm_unpacklo_ps(a, b), high = _mm_unpackhi_ps(a, b);
+        _mm_storel_pi(reinterpret_cast<__m64*>(row), low);
+        _mm_storeh_pi(reinterpret_cast<__m64*>(row + to_row), low);
+        _mm_storel_pi(reinterpret_cast<__m64*>(row + 2 * to_row), high);
+        _mm_storeh_pi(reinterpret_cast<__m64*>(row + 3 * to_row), high);
+      } else {
+        __m128 c = _mm_loadu_ps(source + 2 * from_row), d = _mm_loadu_ps(source + 3 * from_row);
+        _MM_TRANSPOSE4_PS(a, b, c, d);
+        _mm_storeu_ps(row + i, a);
+        _mm_storeu_ps(row + to_row + i, b);
+        _mm_storeu_ps(row + 2 * to_row + i, c);
+        _mm_storeu_ps(row + 3 * to_row + i, d);
+      }
+    }
+  }
+#endif
+  for (; p < columns; ++p) {
+    for (int i = 0; i < kRows; ++i) to[p * to_row + i] = from[i * from_row + p];
   }
 }
 
-// Transposes a 4 by 4 block.
-void TransposeFour(const float* from, int64_t from_row, float* to, int64_t to_row) {
-#if defined(__SSE__)
-  __m128 a = _mm_loadu_ps(from), b = _mm_loadu_ps(from + from_row);
-  __m128 c = _mm_loadu_ps(from + 2 * from_row), d = _mm_loadu_ps(from + 3 * from_row);
-  _MM_TRANSPOSE4_PS(a, b, c, d);
-  _mm_storeu_ps(to, a);
-  _mm_storeu_ps(to + to_row, b);
-  _mm_storeu_ps(to + 2 * to_row, c);
-  _mm_storeu_ps(to + 3 * to_row, d);
-#else
-  TransposeScalar(from, from_row, 4, 4, to, to_row);
-#endif
+// A copy of a size that the compiler knows takes a few instructions, any other a call.
+void CopyPanelRow(const float* from, int64_t n, float* to) {
+  switch (n) {
+    case 6:
+      std::memcpy(to, from, 6 * sizeof(float));
+      return;
+    case 16:
+      std::memcpy(to, from, 16 * sizeof(float));
+      return;
+    default:
+      std::memcpy(to, from, n * sizeof(float));
+  }
 }
 
 }  // namespace
 
 void Transpose(const float* from, int64_t from_row, int64_t rows, int64_t columns, float* to, int64_t to_row) {
-  // Both sides of a square stay in a cache that holds 8 lines whose addresses differ by powers of two.
-  constexpr int64_t kSquare = 8;
-  for (int64_t i0 = 0; i0 < rows; i0 += kSquare) {
-    for (int64_t p0 = 0; p0 < columns; p0 += kSquare) {
-      const int64_t i1 = std::min(i0 + kSquare, rows), p1 = std::min(p0 + kSquare, columns);
-      for (int64_t p = p0; p < p1; p += 4) {
-        for (int64_t i = i0; i < i1; i += 4) {
-          const float* const source = from + i * from_row + p;
-          float* const target = to + p * to_row + i;
-          if (i + 4 <= i1 && p + 4 <= p1) {
-            TransposeFour(source, from_row, target, to_row);
-          } else {
-            TransposeScalar(source, from_row, std::min<int64_t>(4, i1 - i), std::min<int64_t>(4, p1 - p), target,
-                            to_row);
-          }
-        }
-      }
-    }
+  // Lines whose addresses differ by a power of two have few places in a cache. So it goes along the lines of that side
+  // whose lines are farther apart.
+  const int64_t part = to_row > from_row ? 4 : columns;
+  for (int64_t p = 0; p < columns; p += part, from += part, to += part * to_row) {
+    const int64_t n = std::min(part, columns - p);
+    int64_t i = 0;
+    for (; i + 8 <= rows; i += 8) TransposeRows<8>(from + i * from_row, from_row, n, to + i, to_row);
+    for (; i + 4 <= rows; i += 4) TransposeRows<4>(from + i * from_row, from_row, n, to + i, to_row);
+    for (; i + 2 <= rows; i += 2) TransposeRows<2>(from + i * from_row, from_row, n, to + i, to_row);
+    if (i < rows) TransposeRows<1>(from + i * from_row, from_row, n, to + i, to_row);
   }
 }
 
@@ -61,7 +78,7 @@ void PackPanels(const float* from, int64_t from_row, int64_t depth, int64_t colu
     float* row = to + p * width;
     for (int64_t j = 0; j < columns; j += width, row += depth * width) {
       const int64_t n = std::min(width, columns - j);
-      std::memcpy(row, from + j, n * sizeof(float));
+      CopyPanelRow(from + j, n, row);
       std::fill(row + n, row + width, 0.0f);
     }
   }
