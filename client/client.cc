@@ -156,7 +156,7 @@ void Client::Begin(const Request& request, Finish finish) {
   std::vector<std::vector<ShardMessage>> messages(by_shard->size());
   for (size_t shard = 0; shard < by_shard->size(); ++shard) {
     const Slices& all = (*by_shard)[shard];
-    for (Slices& slices : PackSlices(all, MessageBytes(all, shards[shard]->shares_memory()))) {
+    for (Slices& slices : PackSlices(all, MessageBytes(all))) {
       ShardMessage& message = messages[shard].emplace_back();
       message.kind = request.kind;
       message.step = request.step;

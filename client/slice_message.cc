@@ -136,13 +136,13 @@ absl::StatusOr<std::vector<uint64_t>> DecodeValues(absl::Span<const ItemWithPayl
   return versions;
 }
 
-uint64_t MessageBytes(absl::Span<const SliceTransfer> slices, bool in_shared_memory) {
+uint64_t MessageBytes(absl::Span<const SliceTransfer> slices) {
   constexpr uint64_t kMessages = 8;
-  // The second one is for two of the smallest slices of a tensor that was cut without need.
-  const uint64_t least_bytes = uint64_t{in_shared_memory ? 256u : 576u} << 10;
+  // Two of the smallest slices of a tensor that was cut without need.
+  constexpr uint64_t kLeastBytes = 576 << 10;
   uint64_t bytes = 0;
   for (const SliceTransfer& slice : slices) bytes += sizeof(float) * slice.elements;
-  return std::clamp(bytes / kMessages, least_bytes, kMaxMessageBytes);
+  return std::clamp(bytes / kMessages, kLeastBytes, kMaxMessageBytes);
 }
 
 std::vector<std::vector<SliceTransfer>> PackSlices(absl::Span<const SliceTransfer> slices, uint64_t bytes_wanted) {

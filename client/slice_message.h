@@ -46,9 +46,9 @@ struct SliceTransfer {
 };
 
 // Returns the size of the messages for these slices of one operation and shard that takes the least time: a few
-// messages, so that one is on its way while another is applied, but not so small that their own work counts, which is
-// less in shared memory (decision 0066).
-uint64_t MessageBytes(absl::Span<const SliceTransfer> slices, bool in_shared_memory);
+// messages, so that one is on its way while another is applied, but not so small that their own work counts (decision
+// 0066).
+uint64_t MessageBytes(absl::Span<const SliceTransfer> slices);
 
 // Packs slices into messages, in their order. An encoded message stays under `bytes_wanted` in either direction, unless
 // it consists of a single slice that is larger, or ends with small ones, such as a layer's bias: these need no message

@@ -207,13 +207,10 @@ TEST(MessagePackerTest, LargestSliceFitsOneMessage) {
 
 TEST(MessagePackerTest, AnOperationIsAFewMessages) {
   const std::vector<SliceTransfer> cut(4, Slice(0, kMinCutElements));
-  for (const bool in_shared_memory : {false, true}) {
-    EXPECT_EQ(PackSlices(cut, MessageBytes(cut, in_shared_memory)).size(), in_shared_memory ? 4 : 2);
-    EXPECT_EQ(MessageBytes({}, in_shared_memory), MessageBytes({Slice(0, 1000)}, in_shared_memory));
-    EXPECT_EQ(MessageBytes(std::vector<SliceTransfer>(8, Slice(0, 1 << 19)), in_shared_memory), 2 << 20);
-    const std::vector<SliceTransfer> large(100, Slice(0, kMaxSliceElements));
-    EXPECT_EQ(MessageBytes(large, in_shared_memory), kMaxMessageBytes);
-  }
+  EXPECT_EQ(PackSlices(cut, MessageBytes(cut)).size(), 2);
+  EXPECT_EQ(MessageBytes({}), MessageBytes({Slice(0, 1000)}));
+  EXPECT_EQ(MessageBytes(std::vector<SliceTransfer>(8, Slice(0, 1 << 19))), 2 << 20);
+  EXPECT_EQ(MessageBytes(std::vector<SliceTransfer>(100, Slice(0, kMaxSliceElements))), kMaxMessageBytes);
 }
 
 // A layer's bias follows its weights.
