@@ -101,6 +101,8 @@ absl::Status TrainingLoop::Run() {
     }
     // A lease taken over from another worker may belong to an earlier epoch.
     if ((*batch)->epoch > epoch_) {
+      if (absl::Status status = AwaitAll(); !status.ok()) return status;
+      BeginLeaseEnd();
       if (absl::Status status = EndEpoch((*batch)->epoch); !status.ok()) return status;
       // An evaluation is no part of a step.
       step_began_ = absl::Now();
@@ -118,7 +120,9 @@ absl::Status TrainingLoop::Run() {
     parts_.batches->Recycle(**std::move(batch));
   }
   // Lets the last step's gradients reach the servers and the newest values return.
-  return AwaitAll();
+  if (absl::Status status = AwaitAll(); !status.ok()) return status;
+  BeginLeaseEnd();
+  return AwaitLeaseEnd();
 }
 
 absl::Status TrainingLoop::LearnProgress() {
@@ -217,6 +221,8 @@ absl::Status TrainingLoop::Train(const Batch& batch) {
       if (!status.ok()) return status;
     }
   }
+  // The forward pass has waited for the pushes of the batch before.
+  BeginLeaseEnd();
   ++batches_;
   if (!last_of_step) return absl::OkStatus();
   batches_of_step_ = 0;
@@ -238,20 +244,38 @@ absl::Status TrainingLoop::AwaitData() {
   return absl::OkStatus();
 }
 
+// A lease is complete only once every shard has acknowledged its pushes. While a worker waits for that, it computes
+// nothing, so it does not wait if the next batch is there, whose forward pass waits for the same pushes.
 absl::Status TrainingLoop::EndLease(const Batch& batch) {
-  // A lease is complete only once every shard has acknowledged its pushes.
-  if (absl::Status status = AwaitAll(); !status.ok()) return status;
-  // Reports before completing the lease, so that an epoch's sums are whole once its last lease is done.
-  if (tally_.examples > 0) {
-    v1::WorkerProgress mine = TakeTally(TakeStats());
-    mine.set_line_continues(true);
-    absl::StatusOr<v1::JobProgress> progress = parts_.coordinator->ReportProgress(mine, std::nullopt);
-    if (!progress.ok()) return progress.status();
-    // This report has no rate.
-    if (progress->learning_rate() == 0) progress->set_learning_rate(progress_.learning_rate());
-    progress_ = *std::move(progress);
+  if (absl::Status status = AwaitLeaseEnd(); !status.ok()) return status;
+  const bool waits = parts_.rows != nullptr || parts_.batches->Peek() == nullptr;
+  if (waits) {
+    if (absl::Status status = AwaitAll(); !status.ok()) return status;
   }
-  return parts_.coordinator->CompleteLease(batch.lease_id, step_, batches_);
+  done_lease_ = {.id = batch.lease_id, .steps = step_, .batches = batches_};
+  if (tally_.examples > 0) done_lease_->progress = TakeTally(TakeStats());
+  if (!waits) return absl::OkStatus();
+  BeginLeaseEnd();
+  return AwaitLeaseEnd();
+}
+
+void TrainingLoop::BeginLeaseEnd() {
+  std::optional<DoneLease> lease = std::exchange(done_lease_, std::nullopt);
+  if (!lease.has_value()) return;
+  if (lease->progress.has_value()) {
+    lease->progress->set_line_continues(true);
+    SetAcknowledgedPushes(*lease->progress);
+  }
+  lease_ends_.Begin(*std::move(lease));
+}
+
+absl::Status TrainingLoop::AwaitLeaseEnd() {
+  absl::StatusOr<std::optional<v1::JobProgress>> progress = lease_ends_.Await();
+  if (!progress.ok() || !progress->has_value()) return progress.status();
+  // Reports of leases have no rate.
+  if ((*progress)->learning_rate() == 0) (*progress)->set_learning_rate(progress_.learning_rate());
+  progress_ = **std::move(progress);
+  return absl::OkStatus();
 }
 
 absl::Status TrainingLoop::EndEpoch(uint32_t epochs_done) {
@@ -303,13 +327,18 @@ ExchangeStats TrainingLoop::TakeStats() {
   return stats;
 }
 
+void TrainingLoop::SetAcknowledgedPushes(v1::WorkerProgress& progress) const {
+  const std::vector<uint64_t> pushes = parts_.exchange->acknowledged_pushes();
+  progress.mutable_acknowledged_pushes()->Assign(pushes.begin(), pushes.end());
+}
+
 v1::WorkerProgress TrainingLoop::TakeTally(const ExchangeStats& stats) {
   const absl::Time now = absl::Now();
   v1::WorkerProgress mine;
   mine.set_step(step_);
   mine.set_epoch(tally_.epoch);
   mine.set_learning_rate(stats.learning_rate);
-  for (uint64_t pushes : parts_.exchange->acknowledged_pushes()) mine.add_acknowledged_pushes(pushes);
+  SetAcknowledgedPushes(mine);
   v1::Work& work = *mine.mutable_work();
   work.set_examples(tally_.examples);
   work.set_loss_sum(tally_.loss_sum);
@@ -331,6 +360,8 @@ v1::WorkerProgress TrainingLoop::TakeTally(const ExchangeStats& stats) {
 }
 
 absl::Status TrainingLoop::Report(const v1::Evaluation* evaluation) {
+  // Reports arrive in the order of their steps.
+  if (absl::Status status = AwaitLeaseEnd(); !status.ok()) return status;
   const ExchangeStats stats = TakeStats();
   absl::StatusOr<v1::JobProgress> progress = parts_.coordinator->ReportProgress(
       TakeTally(stats), evaluation == nullptr ? std::nullopt : std::make_optional(*evaluation));

@@ -20,6 +20,7 @@
 #include "worker/model/trainable_model.h"
 #include "worker/rows/row_exchange.h"
 #include "worker/rows/row_source.h"
+#include "worker/training/lease_ends.h"
 #include "worker/training/parameter_exchange.h"
 #include "worker/training/run_recorder.h"
 #include "worker/training/worker_metrics.h"
@@ -114,7 +115,8 @@ class TrainingLoop {
         options_(options),
         step_(options.first_step),
         away_(options.returns),
-        batches_(options.first_batch) {}
+        batches_(options.first_batch),
+        lease_ends_(parts.coordinator) {}
 
   // Trains until all data of the job is done or the loop is interrupted. Without an interruption, the model then holds
   // the values of the last update.
@@ -149,11 +151,17 @@ class TrainingLoop {
   // All data of that many epochs is done, and nobody trains until worker 0 has evaluated them.
   absl::Status EndOpenEpoch(uint32_t epochs_done);
   absl::Status AwaitData();
+  // Completes the batch's lease, or keeps it as the done lease until the next batch has been trained.
   absl::Status EndLease(const Batch& batch);
+  // Begins to report and complete the done lease, if there is one. Its pushes must have been acknowledged.
+  void BeginLeaseEnd();
+  // Waits until that is done, and learns the job's progress.
+  absl::Status AwaitLeaseEnd();
   absl::Status EndEpoch(uint32_t epochs_done);
   absl::Status EndJob();
   // Returns the figures of both exchanges since the last call.
   ExchangeStats TakeStats();
+  void SetAcknowledgedPushes(v1::WorkerProgress& progress) const;
   // Returns the progress since the last call; `stats` are those since then.
   v1::WorkerProgress TakeTally(const ExchangeStats& stats);
   absl::Status Report(const v1::Evaluation* evaluation);
@@ -173,7 +181,10 @@ class TrainingLoop {
   // Steps since the last line of the run's metrics.
   uint64_t unrecorded_steps_ = 0;
   Tally tally_;
+  // The lease whose last pushes may be in flight.
+  std::optional<DoneLease> done_lease_;
   v1::JobProgress progress_;
+  LeaseEnds lease_ends_;
 };
 
 }  // namespace ballast

@@ -13,17 +13,27 @@
 namespace ballast {
 namespace {
 
-// Declares worker 3 of 4 lost at its first AcquireLease, and only there; later has no data.
-class ForgetfulCoordinator : public FakeCoordinatorService {
+// Of a job of one server and four workers.
+class JobCoordinator : public FakeCoordinatorService {
  public:
-  explicit ForgetfulCoordinator(const std::string& shard) : FakeCoordinatorService({shard}) {}
+  using FakeCoordinatorService::FakeCoordinatorService;
 
   grpc::Status Join(grpc::ServerContext* context, const v1::JoinRequest* request, v1::JoinResponse* response) override {
     response->set_servers(1);
     response->set_workers(4);
+    return FakeCoordinatorService::Join(context, request, response);
+  }
+};
+
+// Declares worker 3 of 4 lost at its first AcquireLease, and only there; later has no data.
+class ForgetfulCoordinator : public JobCoordinator {
+ public:
+  explicit ForgetfulCoordinator(const std::string& shard) : JobCoordinator({shard}) {}
+
+  grpc::Status Join(grpc::ServerContext* context, const v1::JoinRequest* request, v1::JoinResponse* response) override {
     absl::MutexLock lock(&mutex_);
     ++joins_;
-    return FakeCoordinatorService::Join(context, request, response);
+    return JobCoordinator::Join(context, request, response);
   }
   grpc::Status AcquireLease(grpc::ServerContext*, const v1::AcquireLeaseRequest*,
                             v1::AcquireLeaseResponse* response) override {
@@ -48,6 +58,70 @@ class ForgetfulCoordinator : public FakeCoordinatorService {
   absl::Mutex mutex_;
   int leases_ ABSL_GUARDED_BY(mutex_) = 0;
   int joins_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+// Hands out leases of one step each, and counts those whose next step is pushed before they are complete.
+class LeasingCoordinator : public JobCoordinator {
+ public:
+  LeasingCoordinator(int leases, FakeParameterService* shard)
+      : JobCoordinator({"127.0.0.1:1"}), leases_(leases), shard_(*shard) {}
+
+  grpc::Status AcquireLease(grpc::ServerContext*, const v1::AcquireLeaseRequest*,
+                            v1::AcquireLeaseResponse* response) override {
+    absl::MutexLock lock(&mutex_);
+    response->set_finished(given_ == leases_);
+    if (response->finished()) return grpc::Status::OK;
+    response->mutable_lease()->set_id(++given_);
+    response->mutable_lease()->set_end(1);
+    response->mutable_lease()->set_steps(1);
+    return grpc::Status::OK;
+  }
+  grpc::Status ReportProgress(grpc::ServerContext* context, const v1::ReportProgressRequest* request,
+                              v1::ReportProgressResponse* response) override {
+    {
+      absl::MutexLock lock(&mutex_);
+      examples_ += request->progress().work().examples();
+    }
+    return FakeCoordinatorService::ReportProgress(context, request, response);
+  }
+  grpc::Status CompleteLease(grpc::ServerContext*, const v1::CompleteLeaseRequest* request,
+                             v1::CompleteLeaseResponse*) override {
+    // A worker that waits for this response pushes nothing meanwhile, however long that takes.
+    const absl::Time deadline = absl::Now() + absl::Milliseconds(100);
+    size_t pushes = 0;
+    do {
+      pushes = shard_.sequences().size();
+    } while (pushes <= request->lease_id() && absl::Now() < deadline);
+    absl::MutexLock lock(&mutex_);
+    if (pushes > request->lease_id()) ++overlapped_;
+    in_order_ = in_order_ && request->lease_id() == ++completed_ && request->steps() == completed_ &&
+                request->batches() == completed_ && examples_ == completed_;
+    return grpc::Status::OK;
+  }
+
+  uint64_t completed() {
+    absl::MutexLock lock(&mutex_);
+    return completed_;
+  }
+  // True if each lease was completed after the ones before and after its examples were reported, but not later ones.
+  bool in_order() {
+    absl::MutexLock lock(&mutex_);
+    return in_order_;
+  }
+  int overlapped() {
+    absl::MutexLock lock(&mutex_);
+    return overlapped_;
+  }
+
+ private:
+  const uint64_t leases_;
+  FakeParameterService& shard_;
+  absl::Mutex mutex_;
+  uint64_t given_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t examples_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t completed_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool in_order_ ABSL_GUARDED_BY(mutex_) = true;
+  int overlapped_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 // A worker of a small job.
@@ -103,6 +177,23 @@ TEST_F(WorkerTest, GoesOnAtTheControlPortThatTheShardMapNames) {
   EXPECT_TRUE(status.ok()) << status;
   EXPECT_EQ(home_.leases(), 0);
   EXPECT_GT(control.leases(), 0);
+}
+
+TEST(WorkerLeasesTest, TrainsWhileALeaseEnds) {
+  constexpr int kLeases = 20;
+  FakeParameterService shard;
+  LeasingCoordinator coordinator(kLeases, &shard);
+  coordinator.SetHeartbeat(grpc::Status::OK, v1::JOB_STATE_RUNNING, "");
+  FakeServer server(&coordinator, &shard);
+  coordinator.MoveShard(0, server.address());
+  const auto worker = MakeWorker(server.address());
+  ASSERT_TRUE(worker.ok()) << worker.status();
+  const absl::Status status = (*worker)->Run();
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_EQ(coordinator.completed(), kLeases);
+  EXPECT_TRUE(coordinator.in_order());
+  // Not all: a lease whose next batch is not there yet is completed first.
+  EXPECT_GT(coordinator.overlapped(), 0);
 }
 
 }  // namespace

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/training/lease_ends.h"
+
+#include <utility>
+
+namespace ballast {
+
+void LeaseEnds::Begin(DoneLease lease) {
+  Promise<Response> promise;
+  response_ = promise.GetFuture();
+  const absl::Status status = executor_.Submit(
+      [this, lease = std::move(lease), promise = std::move(promise)]() mutable { promise.Set(End(lease)); });
+  // The promise is destroyed with a task that is refused, and says so to Await.
+  status.IgnoreError();
+}
+
+absl::StatusOr<LeaseEnds::Response> LeaseEnds::Await() {
+  if (!response_.has_value()) return std::nullopt;
+  return std::exchange(response_, std::nullopt)->Get();
+}
+
+absl::StatusOr<LeaseEnds::Response> LeaseEnds::End(const DoneLease& lease) {
+  Response response;
+  if (lease.progress.has_value()) {
+    absl::StatusOr<v1::JobProgress> progress = coordinator_.ReportProgress(*lease.progress, std::nullopt);
+    if (!progress.ok()) return progress.status();
+    response = *std::move(progress);
+  }
+  absl::Status status = coordinator_.CompleteLease(lease.id, lease.steps, lease.batches);
+  if (!status.ok()) return status;
+  return response;
+}
+
+}  // namespace ballast
