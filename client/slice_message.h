@@ -94,7 +94,7 @@ std::vector<GradientPayload> EncodePayloads(absl::Span<const SliceTransfer> slic
 template <typename Item>
 grpc::ByteBuffer EncodeSlices(const google::protobuf::MessageLite& envelope, int field,
                               absl::Span<const SliceTransfer> slices, absl::Span<const GradientPayload> payloads) {
-  PayloadMessageWriter writer(envelope);
+  PayloadMessageWriter writer(envelope, /*aligns=*/true);
   for (size_t i = 0; i < slices.size(); ++i) {
     Item item;
     item.set_tensor_id(slices[i].tensor_id);

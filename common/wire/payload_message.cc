@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/wire/payload_message.h"
 
+#include <algorithm>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
@@ -40,6 +41,26 @@ std::optional<EncodedItem> SplitItem(absl::Span<const absl::string_view> pieces)
   return item;
 }
 
+constexpr size_t kAlignment = sizeof(float);
+// Longer lengths are refused by protobuf's own readers.
+constexpr int kMaxLengthBytes = 5;
+
+// Returns the bytes before an item's payload, with up to `zeros` more than they need; `item`: its other fields.
+std::string EncodeHeader(int field, const std::string& item, uint64_t payload_bytes, int zeros) {
+  const auto may_add = [](uint64_t length) {
+    return std::max(0, kMaxLengthBytes - static_cast<int>(CodedOutputStream::VarintSize64(length)));
+  };
+  const int of_payload = std::min(zeros, may_add(payload_bytes));
+  std::string inside = item;
+  AppendVarint(BytesTag(kPayloadField), inside);
+  AppendVarint(payload_bytes, inside, of_payload);
+  std::string header;
+  AppendVarint(BytesTag(field), header);
+  const uint64_t length = inside.size() + payload_bytes;
+  AppendVarint(length, header, std::min(zeros - of_payload, may_add(length)));
+  return header + inside;
+}
+
 absl::Status Malformed() {
   return WithReason(v1::ERROR_REASON_MALFORMED_MESSAGE,
                     absl::InvalidArgumentError("got bytes that are not a protobuf message"));
@@ -47,30 +68,44 @@ absl::Status Malformed() {
 
 }  // namespace
 
-PayloadMessageWriter::PayloadMessageWriter(const google::protobuf::MessageLite& envelope)
-    : text_(envelope.SerializeAsString()) {}
+PayloadMessageWriter::PayloadMessageWriter(const google::protobuf::MessageLite& envelope, bool aligns)
+    : aligns_(aligns), text_(envelope.SerializeAsString()) {}
 
 void PayloadMessageWriter::FlushText() {
   if (text_.empty()) return;
+  flushed_ += text_.size();
   slices_.emplace_back(text_);
   text_.clear();
 }
 
+std::string PayloadMessageWriter::HeaderOf(int field, const std::string& item, uint64_t payload_bytes) {
+  std::string header = EncodeHeader(field, item, payload_bytes, 0);
+  if (!aligns_) return header;
+  const uint64_t at = flushed_ + text_.size();
+  if (!first_payload_.has_value()) first_payload_ = at + header.size();
+  const auto aligned = [&] { return (at + header.size() - *first_payload_) % kAlignment == 0; };
+  // A zero may make the item's length need another byte, so that its place is passed over once.
+  for (size_t zeros = 1; zeros <= kAlignment && !aligned(); ++zeros) {
+    header = EncodeHeader(field, item, payload_bytes, zeros);
+  }
+  return header;
+}
+
 void PayloadMessageWriter::Add(int field, const google::protobuf::MessageLite& item, grpc::Slice payload) {
   const std::string text = item.SerializeAsString();
-  AppendVarint(BytesTag(field), text_);
-  const uint64_t payload_header =
-      CodedOutputStream::VarintSize32(BytesTag(kPayloadField)) + CodedOutputStream::VarintSize64(payload.size());
-  AppendVarint(text.size() + (payload.size() == 0 ? 0 : payload_header + payload.size()), text_);
-  text_ += text;
-  if (payload.size() == 0) return;
-  AppendVarint(BytesTag(kPayloadField), text_);
-  AppendVarint(payload.size(), text_);
+  if (payload.size() == 0) {
+    AppendVarint(BytesTag(field), text_);
+    AppendVarint(text.size(), text_);
+    text_ += text;
+    return;
+  }
+  text_ += HeaderOf(field, text, payload.size());
   if (payload.size() <= kCopiedBytes) {
     text_.append(reinterpret_cast<const char*>(payload.begin()), payload.size());
     return;
   }
   FlushText();
+  flushed_ += payload.size();
   slices_.push_back(std::move(payload));
 }
 

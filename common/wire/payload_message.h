@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,8 +31,10 @@ class PayloadMessageWriter {
   // Payloads up to this size are cheaper to copy than to reference.
   static constexpr size_t kCopiedBytes = 2048;
 
-  // `envelope` has no items.
-  explicit PayloadMessageWriter(const google::protobuf::MessageLite& envelope);
+  // `envelope` has no items. With `aligns`, payloads lie at multiples of 4 bytes from each other, so that a receiver
+  // who aligns one has all their floats aligned: the lengths before a payload may then have more bytes than they need,
+  // as protobuf permits. Payloads of more than 2 MiB may miss it.
+  explicit PayloadMessageWriter(const google::protobuf::MessageLite& envelope, bool aligns = false);
 
   // Adds an item to repeated field `field`; `item` has no payload.
   void Add(int field, const google::protobuf::MessageLite& item, grpc::Slice payload);
@@ -41,8 +44,15 @@ class PayloadMessageWriter {
 
  private:
   void FlushText();
+  // Returns what comes before an item's payload; `item`: its other fields.
+  std::string HeaderOf(int field, const std::string& item, uint64_t payload_bytes);
 
+  const bool aligns_;
   std::vector<grpc::Slice> slices_;
+  // Bytes in slices_.
+  uint64_t flushed_ = 0;
+  // Place of the first payload.
+  std::optional<uint64_t> first_payload_;
   // Bytes written after the last of slices_.
   std::string text_;
 };

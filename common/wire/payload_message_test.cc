@@ -35,10 +35,10 @@ v1::PushRequest Whole() {
   return request;
 }
 
-grpc::ByteBuffer Write(const v1::PushRequest& whole) {
+grpc::ByteBuffer Write(const v1::PushRequest& whole, bool aligns = false) {
   v1::PushRequest envelope = whole;
   envelope.clear_gradients();
-  PayloadMessageWriter writer(envelope);
+  PayloadMessageWriter writer(envelope, aligns);
   for (v1::SliceGradient gradient : whole.gradients()) {
     const grpc::Slice payload(gradient.payload());
     gradient.clear_payload();
@@ -62,9 +62,45 @@ void ExpectSame(const Push& got, const v1::PushRequest& want) {
 }
 
 TEST(PayloadMessageTest, WritesWhatAnyProtobufReads) {
+  for (const bool aligns : {false, true}) {
+    v1::PushRequest read;
+    ASSERT_TRUE(read.ParseFromString(Flatten(Write(Whole(), aligns))));
+    EXPECT_EQ(read.SerializeAsString(), Whole().SerializeAsString());
+  }
+}
+
+// All sizes around those at which a length gets another byte.
+TEST(PayloadMessageTest, AlignsPayloadsToTheFirst) {
+  for (const size_t around : {4u, 110u, 2048u, 16370u, (1u << 21) - 20}) {
+    v1::PushRequest whole;
+    whole.mutable_header()->set_job("job");
+    for (size_t bytes = around; bytes < around + 25; ++bytes) {
+      v1::SliceGradient* gradient = whole.add_gradients();
+      gradient->set_tensor_id(bytes % 3 == 0 ? 1 : 1000);
+      gradient->set_payload(std::string(bytes, 'p'));
+    }
+    const std::string bytes = Flatten(Write(whole, /*aligns=*/true));
+    v1::PushRequest read;
+    ASSERT_TRUE(read.ParseFromString(bytes));
+    EXPECT_EQ(read.SerializeAsString(), whole.SerializeAsString());
+    EXPECT_LT(bytes.size(), whole.ByteSizeLong() + 5 * whole.gradients_size());
+    const auto message = Read({bytes}).value();
+    ExpectSame(message, whole);
+    for (const auto& item : message.items) {
+      EXPECT_EQ((item.payload[0].data() - message.items[0].payload[0].data()) % 4, 0) << item.payload[0].size();
+    }
+  }
+}
+
+TEST(PayloadMessageTest, LongerPayloadsMayMissTheirPlaceButStayProtobuf) {
+  v1::PushRequest whole;
+  for (const size_t bytes : {7u, 3u << 20, 3u << 20, (3u << 20) + 1}) {
+    whole.add_gradients()->set_payload(std::string(bytes, 'p'));
+    whole.add_gradients()->set_tensor_id(bytes);
+  }
   v1::PushRequest read;
-  ASSERT_TRUE(read.ParseFromString(Flatten(Write(Whole()))));
-  EXPECT_EQ(read.SerializeAsString(), Whole().SerializeAsString());
+  ASSERT_TRUE(read.ParseFromString(Flatten(Write(whole, /*aligns=*/true))));
+  EXPECT_EQ(read.SerializeAsString(), whole.SerializeAsString());
 }
 
 TEST(PayloadMessageTest, ReadsWhatAnyProtobufWritesWhereverItIsCut) {

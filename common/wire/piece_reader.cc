@@ -11,10 +11,15 @@ namespace ballast {
 using google::protobuf::internal::WireFormatLite;
 using google::protobuf::io::CodedOutputStream;
 
-void AppendVarint(uint64_t value, std::string& to) {
+void AppendVarint(uint64_t value, std::string& to, int zeros) {
   uint8_t bytes[10];
   const uint8_t* end = CodedOutputStream::WriteVarint64ToArray(value, bytes);
   to.append(reinterpret_cast<const char*>(bytes), end - bytes);
+  constexpr char kMoreFollows = static_cast<char>(0x80);
+  for (; zeros > 0; --zeros) {
+    to.back() |= kMoreFollows;
+    to.push_back(0);
+  }
 }
 
 PieceReader::PieceReader(absl::Span<const absl::string_view> pieces) : pieces_(pieces) {

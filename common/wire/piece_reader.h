@@ -14,8 +14,8 @@ namespace ballast {
 // Memory pieces that form one sequence of bytes.
 using Pieces = absl::InlinedVector<absl::string_view, 2>;
 
-// Appends a protobuf varint to `to`.
-void AppendVarint(uint64_t value, std::string& to);
+// Appends a protobuf varint to `to`; with that many bytes of zeros at its end, which readers ignore.
+void AppendVarint(uint64_t value, std::string& to, int zeros = 0);
 
 // Reads protobuf wire format from memory pieces without concatenating them. Bytes that do not parse give nullopt or
 // false; the reader must not be used after that. Does not know message types. Thread safety: none.
