@@ -38,7 +38,10 @@ WaitList::Ticket WaitList::Add(absl::Time deadline, Release release, Explain exp
   waits_.emplace(ticket, Wait{clock_->Now(), deadline, std::make_shared<const Release>(std::move(release)),
                               std::move(explain), std::move(done)});
   by_deadline_.emplace(deadline, ticket);
-  if (by_deadline_.begin()->second == ticket) changed_.Signal();
+  if (deadline < looks_at_) {
+    looks_at_ = deadline;
+    changed_.Signal();
+  }
   return ticket;
 }
 
@@ -107,8 +110,8 @@ void WaitList::SweepUntilStopped() {
     {
       absl::MutexLock lock(&mutex_);
       if (stopping_) return;
-      const absl::Duration left =
-          by_deadline_.empty() ? absl::InfiniteDuration() : by_deadline_.begin()->first - clock_->Now();
+      looks_at_ = by_deadline_.empty() ? absl::InfiniteFuture() : by_deadline_.begin()->first;
+      const absl::Duration left = by_deadline_.empty() ? absl::InfiniteDuration() : looks_at_ - clock_->Now();
       if (left > absl::ZeroDuration()) {
         changed_.WaitWithTimeout(&mutex_, left);
         if (stopping_) return;

@@ -82,6 +82,8 @@ class WaitList {
   absl::Status closed_ ABSL_GUARDED_BY(mutex_);
   std::map<Ticket, Wait> waits_ ABSL_GUARDED_BY(mutex_);
   std::set<std::pair<absl::Time, Ticket>> by_deadline_ ABSL_GUARDED_BY(mutex_);
+  // When the list's own thread looks next, or before: a deadline after that need not wake it.
+  absl::Time looks_at_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
   absl::CondVar changed_;
   std::thread sweeper_;
 };

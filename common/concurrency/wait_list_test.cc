@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/concurrency/wait_list.h"
 
+#include <atomic>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
 #include "gmock/gmock.h"
 
 namespace ballast {
@@ -66,6 +69,33 @@ TEST_F(WaitListTest, TellsWhoseArrivalItWas) {
   waits_.CountDown(ticket);
   waits_.CountDown(ticket, 3);
   EXPECT_THAT(causes_, ElementsAre(std::nullopt, WaitList::Cause(3)));
+}
+
+// Counts the looks of other threads.
+class WatchedClock : public Clock {
+ public:
+  absl::Time Now() const override {
+    if (std::this_thread::get_id() != test_) ++looks_;
+    return absl::UnixEpoch();
+  }
+  int looks() const { return looks_; }
+
+ private:
+  const std::thread::id test_ = std::this_thread::get_id();
+  mutable std::atomic<int> looks_{0};
+};
+
+TEST(WaitListThreadTest, SleepsWhileWaitsComeAndGo) {
+  WatchedClock clock;
+  WaitList waits(&clock);
+  for (int i = 0; i < 20; ++i) {
+    const WaitList::Ticket ticket = waits.Add(
+        clock.Now() + absl::Hours(1 + i), [](WaitList::Ticket, WaitList::Cause) { return true; },
+        [] { return "waits"; }, [](const absl::Status&) {});
+    absl::SleepFor(absl::Milliseconds(2));
+    waits.CountDown(ticket);
+  }
+  EXPECT_LE(clock.looks(), 1);
 }
 
 TEST_F(WaitListTest, ShowsTheWaitThatHasLastedLongest) {
