@@ -19,6 +19,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/rpc/pacing.h"
 #include "common/storage/file.h"
 
 namespace ballast {
@@ -183,6 +184,8 @@ absl::StatusOr<int> ConnectTo(const std::string& address) {
   }
   const int stream = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   const sockaddr_in to = Loopback(static_cast<uint16_t>(port));
+  // As for Ballast's own data streams, whose limit this is.
+  StopPacingOnLoopback(stream, reinterpret_cast<const sockaddr*>(&to));
   if (connect(stream, reinterpret_cast<const sockaddr*>(&to), sizeof(to)) == 0) return stream;
   const absl::Status failed = Errno(absl::StrCat("cannot connect to ", address));
   close(stream);

@@ -24,6 +24,7 @@
 #include "common/data_stream/stream_frame.h"
 #include "common/data_stream/stream_socket.h"
 #include "common/rpc/grpc_status.h"
+#include "common/rpc/pacing.h"
 #include "common/status/error_reason.h"
 
 namespace ballast {
@@ -110,6 +111,7 @@ absl::StatusOr<std::unique_ptr<StreamSocket>> ConnectToPeer(const std::string& p
   if (file < 0) return absl::ErrnoToStatus(errno, "no socket");
   const int at_once = 1;
   setsockopt(file, IPPROTO_TCP, TCP_NODELAY, &at_once, sizeof(at_once));
+  StopPacingOnLoopback(file, reinterpret_cast<const sockaddr*>(&address));
   if (connect(file, reinterpret_cast<const sockaddr*>(&address), length) != 0) {
     if (errno != EINPROGRESS) return Unreachable(peer, errno);
     if (absl::Status status = Await(*connection, POLLOUT, absl::Now() + timeout, give_up); !status.ok()) return status;

@@ -24,6 +24,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
+#include "common/rpc/pacing.h"
 
 namespace ballast {
 namespace {
@@ -69,6 +70,7 @@ int ListenAt(const addrinfo& at, int port) {
   // Otherwise a server that restarts at once could not get its port.
   SetOption(listener, SOL_SOCKET, SO_REUSEADDR, 1);
   if (at.ai_family == AF_INET6) SetOption(listener, IPPROTO_IPV6, IPV6_V6ONLY, 0);
+  StopPacingOnLoopback(listener, reinterpret_cast<const sockaddr*>(&address));
   if (bind(listener, reinterpret_cast<const sockaddr*>(&address), at.ai_addrlen) == 0 &&
       listen(listener, SOMAXCONN) == 0) {
     return listener;
