@@ -435,16 +435,16 @@ void AddRatios(const std::vector<Row>& rows, BenchReport& report) {
         operation + " at 64 MiB, relative to the plain stub");
   }
   add("push_tcp_to_sgd_16mib_up", worst(kTcpPush, 16 * kMiB, 1024 * kMiB, &Row::to_sgd), 0.8, false,
-      "push-tcp at 16 MiB and above, relative to a TCP stream whose receiver applies SGD");
+      "push-tcp at 16 MiB and above, relative to a TCP stream whose receiver applies SGD and answers");
   add("push_tcp_to_sgd_1_to_4mib", worst(kTcpPush, kMiB, 4 * kMiB, &Row::to_sgd), 0.6, false,
-      "push-tcp at 1 to 4 MiB, relative to a TCP stream whose receiver applies SGD");
+      "push-tcp at 1 to 4 MiB, relative to a TCP stream whose receiver applies SGD and answers");
   for (const std::string operation : {kTlsPush, kTlsPull}) {
     const std::string name = absl::StrReplaceAll(operation, {{"-", "_"}});
     add(name + "_to_openssl_1mib_up", worst(operation, kMiB, 1024 * kMiB, &Row::to_tcp), 0.8, false,
         operation + " at 1 MiB and above, relative to a bare stream by OpenSSL alone");
   }
   add("push_tls_to_sgd_1mib_up", worst(kTlsPush, kMiB, 1024 * kMiB, &Row::to_sgd), 0.8, false,
-      "push-tls at 1 MiB and above, relative to a stream by OpenSSL alone whose receiver applies SGD");
+      "push-tls at 1 MiB and above, relative to a stream by OpenSSL alone whose receiver applies SGD and answers");
   for (const std::string operation : {kPush, kPull}) {
     add(operation + "_to_memcpy_64mib", worst(operation, 64 * kMiB, 64 * kMiB, &Row::to_memcpy), 0.6, false,
         operation + " at 64 MiB, relative to memcpy of the same bytes");

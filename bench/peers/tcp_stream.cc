@@ -3,6 +3,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <openssl/ssl.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -26,6 +27,8 @@ namespace ballast {
 namespace {
 
 constexpr size_t kBlockBytes = size_t{1} << 20;
+// A part of a gradient is applied while it is in the caches, and while the next one arrives.
+constexpr size_t kAppliedBytes = size_t{64} << 10;
 // Timeout of one read or write.
 constexpr timeval kTimeout = {.tv_sec = 30, .tv_usec = 0};
 
@@ -75,10 +78,12 @@ absl::StatusOr<bool> ReadBlock(const Socket& socket, char* to, size_t bytes) {
   return true;
 }
 
-// Reads the size of a gradient in bytes, then gradients of that size to the end, and applies each block of them.
-// `read`: see ReadBlock.
+constexpr char kAnswer[] = "A";
+
+// Reads the size of a gradient in bytes, then gradients of that size to the end, applies each block of them, and sends
+// an answer of one byte for each gradient. `read`: see ReadBlock.
 absl::Status ReadGradients(absl::FunctionRef<absl::StatusOr<bool>(char* to, size_t bytes)> read,
-                           std::vector<float>& block) {
+                           absl::FunctionRef<absl::Status(absl::string_view)> send, std::vector<float>& block) {
   constexpr float kRate = 1e-6f;
   uint64_t bytes = 0;
   absl::StatusOr<bool> more = read(reinterpret_cast<char*>(&bytes), sizeof(bytes));
@@ -90,6 +95,8 @@ absl::Status ReadGradients(absl::FunctionRef<absl::StatusOr<bool>(char* to, size
       more = read(reinterpret_cast<char*>(block.data()), count * sizeof(float));
       for (size_t i = 0; i < count; ++i) weights[at + i] -= kRate * block[i];
     }
+    if (!more.ok() || !*more) break;
+    if (absl::Status status = send(kAnswer); !status.ok()) return status;
   }
   return more.status();
 }
@@ -186,15 +193,19 @@ absl::StatusOr<int> ConnectTo(const std::string& address) {
   const sockaddr_in to = Loopback(static_cast<uint16_t>(port));
   // As for Ballast's own data streams, whose limit this is.
   StopPacingOnLoopback(stream, reinterpret_cast<const sockaddr*>(&to));
+  const int at_once = 1;
+  setsockopt(stream, IPPROTO_TCP, TCP_NODELAY, &at_once, sizeof(at_once));
   if (connect(stream, reinterpret_cast<const sockaddr*>(&to), sizeof(to)) == 0) return stream;
   const absl::Status failed = Errno(absl::StrCat("cannot connect to ", address));
   close(stream);
   return failed;
 }
 
-// Sends blocks of the bytes, repeatedly for `duration`, then calls `finish` and counts the time until then.
+// Sends blocks of the bytes, repeatedly for `duration`, calls `await_answer` after each repetition, and `finish` at the
+// end. Counts the time until then.
 absl::StatusOr<TcpRound> SendFor(absl::string_view bytes, absl::Duration duration,
                                  absl::FunctionRef<absl::Status(absl::string_view)> send_block,
+                                 absl::FunctionRef<absl::Status()> await_answer,
                                  absl::FunctionRef<absl::Status()> finish) {
   TcpRound round;
   const absl::Time begin = absl::Now();
@@ -202,6 +213,7 @@ absl::StatusOr<TcpRound> SendFor(absl::string_view bytes, absl::Duration duratio
     for (size_t at = 0; at < bytes.size(); at += kBlockBytes) {
       if (absl::Status status = send_block(bytes.substr(at, kBlockBytes)); !status.ok()) return status;
     }
+    if (absl::Status status = await_answer(); !status.ok()) return status;
     round.bytes += bytes.size();
   } while (absl::Now() - begin < duration);
   if (absl::Status status = finish(); !status.ok()) return status;
@@ -227,16 +239,27 @@ absl::Status ServeSink(const std::string& address_file, absl::FunctionRef<void(i
   }
 }
 
-// Begins with `head`, which is not counted.
+// NotFound: the receiver has ended the stream.
+absl::Status AwaitAnswer(absl::FunctionRef<absl::StatusOr<bool>(char* to, size_t bytes)> read) {
+  char answer;
+  const absl::StatusOr<bool> got = read(&answer, 1);
+  return got.ok() && !*got ? absl::NotFoundError("the receiver of a stream of gradients has ended it") : got.status();
+}
+
+// Begins with `head`, which is not counted. With a head, waits for the answer to each gradient.
 absl::StatusOr<TcpRound> SendStream(const std::string& address, absl::string_view head, absl::string_view bytes,
                                     absl::Duration duration) {
   const absl::StatusOr<int> socket = ConnectTo(address);
   if (!socket.ok()) return socket.status();
   const Socket stream(*socket);
-  setsockopt(stream.handle(), SOL_SOCKET, SO_SNDTIMEO, &kTimeout, sizeof(kTimeout));
+  for (const int option : {SO_RCVTIMEO, SO_SNDTIMEO}) {
+    setsockopt(stream.handle(), SOL_SOCKET, option, &kTimeout, sizeof(kTimeout));
+  }
   if (absl::Status status = SendBlock(stream, head); !status.ok()) return status;
+  const auto read = [&](char* to, size_t count) { return ReadBlock(stream, to, count); };
   return SendFor(
       bytes, duration, [&](absl::string_view block) { return SendBlock(stream, block); },
+      [&] { return head.empty() ? absl::OkStatus() : AwaitAnswer(read); },
       [&] {
         shutdown(stream.handle(), SHUT_WR);
         // The receiver closes the connection after reading everything.
@@ -256,8 +279,10 @@ absl::StatusOr<TcpRound> SendEncrypted(const std::string& address, absl::string_
   if (!head.empty()) {
     if (absl::Status status = end.Send(head); !status.ok()) return status;
   }
+  const auto read = [&](char* to, size_t count) { return end.ReadBlock(to, count); };
   return SendFor(
       bytes, duration, [&](absl::string_view block) { return end.Send(block); },
+      [&] { return head.empty() ? absl::OkStatus() : AwaitAnswer(read); },
       [&] {
         shutdown(stream.handle(), SHUT_WR);
         std::vector<char> nothing(1);
@@ -275,11 +300,13 @@ absl::Status ServeTcpSink(const std::string& address_file) {
 }
 
 absl::Status ServeSgdSink(const std::string& address_file) {
-  std::vector<float> block(kBlockBytes / sizeof(float));
+  std::vector<float> block(kAppliedBytes / sizeof(float));
   return ServeSink(address_file, [&](int socket) {
     const Socket peer(socket);
     setsockopt(peer.handle(), SOL_SOCKET, SO_RCVTIMEO, &kTimeout, sizeof(kTimeout));
-    ReadGradients([&](char* to, size_t bytes) { return ReadBlock(peer, to, bytes); }, block).IgnoreError();
+    ReadGradients([&](char* to, size_t bytes) { return ReadBlock(peer, to, bytes); },
+                  [&](absl::string_view answer) { return SendBlock(peer, answer); }, block)
+        .IgnoreError();
   });
 }
 
@@ -293,12 +320,14 @@ absl::Status ServeTlsSink(const std::string& address_file) {
 }
 
 absl::Status ServeTlsSgdSink(const std::string& address_file) {
-  std::vector<float> block(kBlockBytes / sizeof(float));
+  std::vector<float> block(kAppliedBytes / sizeof(float));
   return ServeSink(address_file, [&](int socket) {
     const Socket peer(socket);
     TlsEnd end(peer, /*server=*/true);
     if (!end.ready()) return;
-    ReadGradients([&](char* to, size_t bytes) { return end.ReadBlock(to, bytes); }, block).IgnoreError();
+    ReadGradients([&](char* to, size_t bytes) { return end.ReadBlock(to, bytes); },
+                  [&](absl::string_view answer) { return end.Send(answer); }, block)
+        .IgnoreError();
   });
 }
 

@@ -11,13 +11,14 @@
 
 namespace ballast {
 
-// The limits of the transfers: a bare TCP stream over the loopback, one connection, 1 MiB blocks, sender and receiver
-// in two processes.
+// The limits of the transfers: a bare TCP stream over the loopback, one connection, not paced, 1 MiB blocks, sender and
+// receiver in two processes.
 
 // The receiver process: writes its address to `address_file`, then reads one connection after the other to its end.
 // Returns only on an error. The bytes are not processed.
 absl::Status ServeTcpSink(const std::string& address_file);
-// The same for streams of gradients: subtracts each block, scaled, from weights, which is the least that a push is for.
+// The same for streams of gradients: subtracts each part, scaled, from weights, and answers each gradient with a byte,
+// which is the least that a push is for.
 absl::Status ServeSgdSink(const std::string& address_file);
 // The same for streams with TLS: OpenSSL alone, with the cipher of data streams.
 absl::Status ServeTlsSink(const std::string& address_file);
@@ -31,7 +32,7 @@ struct TcpRound {
 
 // Sends `bytes` repeatedly for `duration`, then waits until the receiver has read everything.
 absl::StatusOr<TcpRound> SendTcpStream(const std::string& address, absl::string_view bytes, absl::Duration duration);
-// To ServeSgdSink; `bytes` are the floats of one gradient.
+// To ServeSgdSink; `bytes` are the floats of one gradient, whose answer it waits for before the next.
 absl::StatusOr<TcpRound> SendSgdStream(const std::string& address, absl::string_view bytes, absl::Duration duration);
 absl::StatusOr<TcpRound> SendTlsStream(const std::string& address, absl::string_view bytes, absl::Duration duration);
 absl::StatusOr<TcpRound> SendTlsSgdStream(const std::string& address, absl::string_view bytes, absl::Duration duration);
