@@ -31,7 +31,6 @@ namespace {
 static_assert(kStepWorkers == 2, "two gradients are summed");
 // Enough that a batch comes from memory, not from a cache.
 constexpr int kBatches = 100;
-constexpr int kClasses = 10;
 // Time to start and to make the batches on a busy machine.
 constexpr absl::Duration kStart = absl::Seconds(60);
 constexpr absl::Duration kWarmUp = absl::Milliseconds(500);
@@ -65,7 +64,7 @@ v1::Model ModelOf(const StepTask& task) {
     model.add_layers()->mutable_dense()->set_units(units);
     model.add_layers()->mutable_relu();
   }
-  model.add_layers()->mutable_dense()->set_units(kClasses);
+  model.add_layers()->mutable_dense()->set_units(kStepClasses);
   model.mutable_loss()->mutable_softmax_cross_entropy();
   return model;
 }
@@ -98,7 +97,7 @@ class LockStep {
       replica.features.resize(size_t{kBatches} * kStepBatch * kStepInputs);
       for (float& value : replica.features) value = pixel(random);
       replica.labels.resize(kBatches * kStepBatch);
-      for (float& label : replica.labels) label = static_cast<float>(random() % kClasses);
+      for (float& label : replica.labels) label = static_cast<float>(random() % kStepClasses);
     }
     return all;
   }

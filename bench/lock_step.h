@@ -5,7 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "bench/step_contestants.h"
+#include "bench/step_task.h"
 
 namespace ballast {
 

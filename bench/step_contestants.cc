@@ -216,16 +216,6 @@ absl::StatusOr<StepResult> Watch(std::vector<ChildProgram>& workers, const std::
 
 }  // namespace
 
-std::pair<int, int> HiddenUnits(const StepTask& task) {
-  return task.model == "large" ? std::pair(4096, 4096) : std::pair(512, 256);
-}
-
-uint64_t ModelFloats(const StepTask& task) {
-  constexpr uint64_t kOutputs = 10;
-  const auto [first, second] = HiddenUnits(task);
-  return (kStepInputs + uint64_t{1}) * first + (first + uint64_t{1}) * second + (second + uint64_t{1}) * kOutputs;
-}
-
 absl::StatusOr<StepResult> TrainWithBallast(const StepTask& task, const BallastSetting& setting) {
   const absl::StatusOr<ScratchFolder> folder = ScratchFolder::Create();
   if (!folder.ok()) return folder.status();

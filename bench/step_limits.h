@@ -2,7 +2,7 @@
 #pragma once
 
 #include "absl/status/statusor.h"
-#include "bench/step_contestants.h"
+#include "bench/step_task.h"
 
 namespace ballast {
 
