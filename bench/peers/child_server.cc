@@ -11,11 +11,13 @@
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <sstream>
 #include <system_error>
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -30,6 +32,14 @@ constexpr absl::Duration kStart = absl::Seconds(15);
 constexpr absl::Duration kPoll = absl::Milliseconds(10);
 
 constexpr size_t kLastWords = 1000;
+
+// Returns the bytes in a line like "VmHWM:  12 kB" with that label.
+std::optional<uint64_t> BytesIn(absl::string_view line, absl::string_view label) {
+  uint64_t kibibytes = 0;
+  const bool found =
+      absl::ConsumePrefix(&line, label) && absl::ConsumeSuffix(&line, " kB") && absl::SimpleAtoi(line, &kibibytes);
+  return found ? std::make_optional(kibibytes * 1024) : std::nullopt;
+}
 
 }  // namespace
 
@@ -124,16 +134,21 @@ double ChildServer::CpuSeconds() const {
 }
 
 uint64_t ChildServer::PeakMemoryBytes() const {
-  std::ifstream file(absl::StrCat("/proc/", program_.pid(), "/status"));
-  for (std::string line; std::getline(file, line);) {
-    absl::string_view text = line;
-    uint64_t kibibytes = 0;
-    if (absl::ConsumePrefix(&text, "VmHWM:") && absl::ConsumeSuffix(&text, " kB") &&
-        absl::SimpleAtoi(text, &kibibytes)) {
-      return kibibytes * 1024;
-    }
+  std::ifstream status(absl::StrCat("/proc/", program_.pid(), "/status"));
+  uint64_t peak = 0, borrowed = 0;
+  for (std::string line; std::getline(status, line);) {
+    if (const std::optional<uint64_t> bytes = BytesIn(line, "VmHWM:"); bytes.has_value()) peak = *bytes;
   }
-  return 0;
+  // Each mapping has a line like "7f10-7f20 r--s 0000 00:01 42 /memfd:name", then lines of its figures.
+  std::ifstream mappings(absl::StrCat("/proc/", program_.pid(), "/smaps"));
+  bool of_others = false;
+  for (std::string line; std::getline(mappings, line);) {
+    const std::vector<absl::string_view> words = absl::StrSplit(line, ' ', absl::SkipEmpty());
+    if (words.size() >= 5 && absl::StrContains(words[0], '-')) of_others = words[1] == "r--s";
+    if (!of_others) continue;
+    if (const std::optional<uint64_t> bytes = BytesIn(line, "Rss:"); bytes.has_value()) borrowed += *bytes;
+  }
+  return peak - std::min(peak, borrowed);
 }
 
 absl::StatusOr<std::vector<ChildServer>> StartServers(int servers, int workers, const ScratchFolder& folder,

@@ -67,7 +67,7 @@ class ChildServer {
   pid_t pid() const { return program_.pid(); }
   // User and system CPU time of all its threads so far; resolution 10 ms.
   double CpuSeconds() const;
-  // Peak resident memory.
+  // Peak resident memory, without the memory of its clients that it reads now: shared mappings that it may not write.
   uint64_t PeakMemoryBytes() const;
 
  private:

@@ -32,6 +32,22 @@ TEST(ChildServerTest, ThatIsKilledAtOnceIsReportedWithTheSignal) {
   EXPECT_EQ(Start("kill -KILL $$").status().message(), "/bin/sh was killed by signal 9 (SIGKILL)");
 }
 
+// Reads 256 MiB of shared memory that it may not write, as a server reads its clients' gradients.
+TEST(ChildServerTest, UsesNoMemoryThatItOnlyReads) {
+  const auto server = Start(R"(exec /usr/bin/python3 -c '
+import mmap, os, sys, time
+file = os.memfd_create("client")
+os.ftruncate(file, 256 << 20)
+memory = mmap.mmap(file, 256 << 20, mmap.MAP_SHARED, mmap.PROT_READ)
+sum(memory[i] for i in range(0, len(memory), mmap.PAGESIZE))
+with open(sys.argv[1] + ".new", "w") as address: address.write("127.0.0.1:1\n")
+os.rename(sys.argv[1] + ".new", sys.argv[1])
+time.sleep(600)' "$1")");
+  ASSERT_TRUE(server.ok()) << server.status();
+  EXPECT_GT(server->PeakMemoryBytes(), uint64_t{1} << 20);
+  EXPECT_LT(server->PeakMemoryBytes(), uint64_t{128} << 20);
+}
+
 TEST(ChildProgramTest, IsHeardToItsEnd) {
   auto program = ChildProgram::Start({"/bin/sh", "-c", "echo one; echo two >&2; exit 3"});
   ASSERT_TRUE(program.ok());
