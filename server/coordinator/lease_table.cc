@@ -35,10 +35,11 @@ double LeaseTable::ShareAt(const Position& at) const {
   return total == 0 ? 0 : (at.epoch * epoch + static_cast<double>(at.begin)) / total;
 }
 
-void LeaseTable::SetShares(DataLease& lease) const {
+void LeaseTable::SetShares(uint32_t rank, DataLease& lease) const {
   uint64_t returned = 0, held = lease.end - lease.begin;
   for (const DataLease& other : returned_) returned += other.end - other.begin;
-  for (const auto& [id, other] : held_) held += other.lease.end - other.lease.begin;
+  // A worker trains its leases in their order, and reports one while it trains the next.
+  for (const auto& [id, other] : held_) held += other.rank == rank ? 0 : other.lease.end - other.lease.begin;
   const double total = static_cast<double>(options_.examples) * options_.epochs;
   lease.share_end = ShareAt(next_) - static_cast<double>(returned) / total;
   lease.share_begin = std::max(0.0, lease.share_end - static_cast<double>(held) / total);
@@ -121,7 +122,7 @@ std::optional<DataLease> LeaseTable::Acquire(uint32_t rank) {
 }
 
 DataLease LeaseTable::Grant(uint32_t rank, DataLease lease) {
-  if (!options_.lock_step) SetShares(lease);
+  if (!options_.lock_step) SetShares(rank, lease);
   lease.id = next_id_++;
   held_[lease.id] = {rank, lease};
   return lease;

@@ -125,8 +125,9 @@ class LeaseTable {
 
   // Returns the fraction of all examples of all epochs before that position.
   double ShareAt(const Position& at) const;
-  // Without lock step: sets the fractions of the job's data that were reported done and handed out.
-  void SetShares(DataLease& lease) const;
+  // Without lock step: sets the fractions of the job's data that are done when the rank's other leases are, and handed
+  // out.
+  void SetShares(uint32_t rank, DataLease& lease) const;
   bool Done(const Position& at) const { return at.epoch >= options_.epochs; }
   DataLease CutShare(uint32_t rank);
   std::optional<DataLease> NextInLockStep(uint32_t rank);
