@@ -39,6 +39,7 @@ constexpr Role kRoles[] = {
     {"--sgd-sink", ServeSgdSink},
     {"--tls-sink", ServeTlsSink},
     {"--tls-sgd-sink", ServeTlsSgdSink},
+    {"--tls-asking-sink", ServeTlsAskingSink},
     {"--stub-server", ServeStub},
     {"--lock-step-small", [](const std::string& seconds) { return RunLockStep("small", seconds); }},
     {"--lock-step-large", [](const std::string& seconds) { return RunLockStep("large", seconds); }}};

@@ -54,7 +54,7 @@ CASES = [
     (["transfer", "--sizes", "1MiB", "--seconds", "0.02", "--tls"],
      ["push_to_tcp_1_to_4mib", "pull_to_tcp_1_to_4mib", "push_tcp_to_tcp_1_to_4mib", "pull_tcp_to_tcp_1_to_4mib",
       "push_tcp_to_sgd_1_to_4mib", "push_tls_to_openssl_1mib_up", "pull_tls_to_openssl_1mib_up",
-      "push_tls_to_sgd_1mib_up",
+      "push_tls_to_sgd_1mib_up", "pull_tls_to_asked_1mib_up",
       "server_memory_of_allowed"],
      ["gb_per_second"]),
     (["transfer", "--sizes", "4096", "--seconds", "0.02", "--servers", "2", "--workers", "2"],

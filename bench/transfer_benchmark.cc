@@ -47,6 +47,7 @@ constexpr char kUsage[] =
     "turn with:\n"
     "  bare TLS stream  the bare TCP stream, encrypted by OpenSSL alone with the cipher of our data streams\n"
     "  TLS SGD stream   the SGD stream, encrypted likewise\n"
+    "  TLS asked stream the bare TLS stream, but the receiver asks for each tensor, as a pull does\n"
     "Each figure is the median over the rounds, each ratio the median of the ratios of the rounds.\n\n";
 
 constexpr char kSizes[] = "4KiB,64KiB,1MiB,4MiB,16MiB,64MiB,256MiB";
@@ -82,6 +83,7 @@ inline constexpr char kTlsStream[] = "bare TLS stream";
 inline constexpr char kTcpStream[] = "bare TCP stream";
 inline constexpr char kSgdStream[] = "SGD stream";
 inline constexpr char kTlsSgdStream[] = "TLS SGD stream";
+inline constexpr char kTlsAskedStream[] = "TLS asked stream";
 inline constexpr char kStubPush[] = "plain stub push";
 inline constexpr char kStubPull[] = "plain stub pull";
 inline constexpr char kStubPushPull[] = "plain stub push-pull";
@@ -152,7 +154,8 @@ class TransferRing {
     if (tls_) {
       add_client({kTlsPush, kTlsPull, kTlsPushPull}, &Worker::tls_client, &Worker::tls_step, tls_servers_);
       add_stream(kTlsStream, tls_sink_, SendTlsStream);
-      add_stream(kTlsSgdStream, tls_sgd_sink_, SendTlsSgdStream);
+      add_stream(kTlsSgdStream, tls_sgd_sink_, SendTlsTensors);
+      add_stream(kTlsAskedStream, tls_asking_sink_, SendTlsTensors);
     }
     add(kStubPush, bytes, stub_server_,
         [=](Worker& worker) { return worker.stub->Push(worker.gradient.span(), floats); });
@@ -250,6 +253,7 @@ class TransferRing {
     if (tls_) {
       peers.emplace_back("--tls-sink", &tls_sink_);
       peers.emplace_back("--tls-sgd-sink", &tls_sgd_sink_);
+      peers.emplace_back("--tls-asking-sink", &tls_asking_sink_);
     }
     for (const auto& [word, child] : peers) {
       absl::StatusOr<ChildServer> peer = ChildServer::Start({OwnPath(), word}, folder_);
@@ -327,7 +331,7 @@ class TransferRing {
   const bool tls_;
   SecurityOptions security_;
   std::vector<ChildServer> servers_, tls_servers_;
-  std::vector<ChildServer> tcp_sink_, sgd_sink_, tls_sink_, tls_sgd_sink_;
+  std::vector<ChildServer> tcp_sink_, sgd_sink_, tls_sink_, tls_sgd_sink_, tls_asking_sink_;
   std::vector<ChildServer> stub_server_;
   std::vector<Worker> workers_;
   std::unique_ptr<StubClient> empty_;
@@ -358,6 +362,8 @@ struct Row {
   double p50_to_empty = 0;
   double to_memcpy = 0;
   double to_sgd_copy = 0;
+  // Relative to the stream whose receiver asks; only of a pull with TLS.
+  double to_asked = 0;
 };
 
 Row AddRow(const std::vector<Contestant>& all, uint64_t bytes, const char* name, const char* stub_name, Json& rows,
@@ -377,7 +383,8 @@ Row AddRow(const std::vector<Contestant>& all, uint64_t bytes, const char* name,
                    RatioOfRates(ours, stub),
                    ours.LatencySeconds(0.5) / empty.LatencySeconds(0.5),
                    RatioOfRates(ours, copy),
-                   RatioOfRates(ours, sgd_copy)};
+                   RatioOfRates(ours, sgd_copy),
+                   name == absl::string_view(kTlsPull) ? RatioOfRates(ours, Find(all, kTlsAskedStream)) : 0};
   rows.push_back({{"bytes", bytes},
                   {"operation", name},
                   {"gb_per_second", ours.GbPerSecond()},
@@ -400,6 +407,10 @@ Row AddRow(const std::vector<Contestant>& all, uint64_t bytes, const char* name,
                   {"to_memcpy", row.to_memcpy},
                   {"sgd_copy_gb_per_second", sgd_copy.GbPerSecond()},
                   {"to_sgd_copy", row.to_sgd_copy}});
+  if (row.to_asked > 0) {
+    rows.back()["asked_gb_per_second"] = Find(all, kTlsAskedStream).GbPerSecond();
+    rows.back()["to_asked"] = row.to_asked;
+  }
   out << absl::StrFormat("%-9s %-13s %7.3f %11.1f %11.1f %8.2f | %7.3f %6.2f | %7.3f %6.2f | %9.1f %6.2f\n",
                          FormatSize(bytes), name, ours.GbPerSecond(), ours.LatencySeconds(0.5) * 1e6,
                          ours.LatencySeconds(0.99) * 1e6, ours.CpuSecondsPerGb(), tcp.GbPerSecond(), row.to_tcp,
@@ -445,6 +456,8 @@ void AddRatios(const std::vector<Row>& rows, BenchReport& report) {
   }
   add("push_tls_to_sgd_1mib_up", worst(kTlsPush, kMiB, 1024 * kMiB, &Row::to_sgd), 0.8, false,
       "push-tls at 1 MiB and above, relative to a stream by OpenSSL alone whose receiver applies SGD and answers");
+  add("pull_tls_to_asked_1mib_up", worst(kTlsPull, kMiB, 1024 * kMiB, &Row::to_asked), 0.8, false,
+      "pull-tls at 1 MiB and above, relative to a stream by OpenSSL alone whose receiver asks for each tensor");
   for (const std::string operation : {kPush, kPull}) {
     add(operation + "_to_memcpy_64mib", worst(operation, 64 * kMiB, 64 * kMiB, &Row::to_memcpy), 0.6, false,
         operation + " at 64 MiB, relative to memcpy of the same bytes");

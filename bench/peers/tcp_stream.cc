@@ -80,10 +80,12 @@ absl::StatusOr<bool> ReadBlock(const Socket& socket, char* to, size_t bytes) {
 
 constexpr char kAnswer[] = "A";
 
-// Reads the size of a gradient in bytes, then gradients of that size to the end, applies each block of them, and sends
-// an answer of one byte for each gradient. `read`: see ReadBlock.
-absl::Status ReadGradients(absl::FunctionRef<absl::StatusOr<bool>(char* to, size_t bytes)> read,
-                           absl::FunctionRef<absl::Status(absl::string_view)> send, std::vector<float>& block) {
+enum class Use { kNothing, kApply };
+
+// Reads the size of a tensor in bytes, then tensors of that size to the end, uses each block of them, and sends an
+// answer of one byte for each tensor. `read`: see ReadBlock.
+absl::Status ReadTensors(absl::FunctionRef<absl::StatusOr<bool>(char* to, size_t bytes)> read,
+                         absl::FunctionRef<absl::Status(absl::string_view)> send, Use use, std::vector<float>& block) {
   constexpr float kRate = 1e-6f;
   uint64_t bytes = 0;
   absl::StatusOr<bool> more = read(reinterpret_cast<char*>(&bytes), sizeof(bytes));
@@ -93,7 +95,7 @@ absl::Status ReadGradients(absl::FunctionRef<absl::StatusOr<bool>(char* to, size
     for (size_t at = 0; at < weights.size() && more.ok() && *more; at += block.size()) {
       const size_t count = std::min(block.size(), weights.size() - at);
       more = read(reinterpret_cast<char*>(block.data()), count * sizeof(float));
-      for (size_t i = 0; i < count; ++i) weights[at + i] -= kRate * block[i];
+      for (size_t i = 0; use == Use::kApply && i < count; ++i) weights[at + i] -= kRate * block[i];
     }
     if (!more.ok() || !*more) break;
     if (absl::Status status = send(kAnswer); !status.ok()) return status;
@@ -101,7 +103,7 @@ absl::Status ReadGradients(absl::FunctionRef<absl::StatusOr<bool>(char* to, size
   return more.status();
 }
 
-// The head of a stream of gradients of that size, for ReadGradients.
+// The head of a stream of tensors of that size, for ReadTensors.
 std::string SizeHead(uint64_t bytes) { return {reinterpret_cast<const char*>(&bytes), sizeof(bytes)}; }
 
 absl::Status SendBlock(const Socket& socket, absl::string_view block) {
@@ -243,10 +245,10 @@ absl::Status ServeSink(const std::string& address_file, absl::FunctionRef<void(i
 absl::Status AwaitAnswer(absl::FunctionRef<absl::StatusOr<bool>(char* to, size_t bytes)> read) {
   char answer;
   const absl::StatusOr<bool> got = read(&answer, 1);
-  return got.ok() && !*got ? absl::NotFoundError("the receiver of a stream of gradients has ended it") : got.status();
+  return got.ok() && !*got ? absl::NotFoundError("the receiver of a stream of tensors has ended it") : got.status();
 }
 
-// Begins with `head`, which is not counted. With a head, waits for the answer to each gradient.
+// Begins with `head`, which is not counted. With a head, waits for the answer to each tensor.
 absl::StatusOr<TcpRound> SendStream(const std::string& address, absl::string_view head, absl::string_view bytes,
                                     absl::Duration duration) {
   const absl::StatusOr<int> socket = ConnectTo(address);
@@ -291,6 +293,18 @@ absl::StatusOr<TcpRound> SendEncrypted(const std::string& address, absl::string_
       });
 }
 
+absl::Status ServeTlsTensors(const std::string& address_file, Use use) {
+  std::vector<float> block(kAppliedBytes / sizeof(float));
+  return ServeSink(address_file, [&](int socket) {
+    const Socket peer(socket);
+    TlsEnd end(peer, /*server=*/true);
+    if (!end.ready()) return;
+    ReadTensors([&](char* to, size_t bytes) { return end.ReadBlock(to, bytes); },
+                [&](absl::string_view answer) { return end.Send(answer); }, use, block)
+        .IgnoreError();
+  });
+}
+
 }  // namespace
 
 absl::Status ServeTcpSink(const std::string& address_file) {
@@ -304,8 +318,8 @@ absl::Status ServeSgdSink(const std::string& address_file) {
   return ServeSink(address_file, [&](int socket) {
     const Socket peer(socket);
     setsockopt(peer.handle(), SOL_SOCKET, SO_RCVTIMEO, &kTimeout, sizeof(kTimeout));
-    ReadGradients([&](char* to, size_t bytes) { return ReadBlock(peer, to, bytes); },
-                  [&](absl::string_view answer) { return SendBlock(peer, answer); }, block)
+    ReadTensors([&](char* to, size_t bytes) { return ReadBlock(peer, to, bytes); },
+                [&](absl::string_view answer) { return SendBlock(peer, answer); }, Use::kApply, block)
         .IgnoreError();
   });
 }
@@ -319,16 +333,10 @@ absl::Status ServeTlsSink(const std::string& address_file) {
   });
 }
 
-absl::Status ServeTlsSgdSink(const std::string& address_file) {
-  std::vector<float> block(kAppliedBytes / sizeof(float));
-  return ServeSink(address_file, [&](int socket) {
-    const Socket peer(socket);
-    TlsEnd end(peer, /*server=*/true);
-    if (!end.ready()) return;
-    ReadGradients([&](char* to, size_t bytes) { return end.ReadBlock(to, bytes); },
-                  [&](absl::string_view answer) { return end.Send(answer); }, block)
-        .IgnoreError();
-  });
+absl::Status ServeTlsSgdSink(const std::string& address_file) { return ServeTlsTensors(address_file, Use::kApply); }
+
+absl::Status ServeTlsAskingSink(const std::string& address_file) {
+  return ServeTlsTensors(address_file, Use::kNothing);
 }
 
 absl::StatusOr<TcpRound> SendTcpStream(const std::string& address, absl::string_view bytes, absl::Duration duration) {
@@ -343,8 +351,7 @@ absl::StatusOr<TcpRound> SendTlsStream(const std::string& address, absl::string_
   return SendEncrypted(address, "", bytes, duration);
 }
 
-absl::StatusOr<TcpRound> SendTlsSgdStream(const std::string& address, absl::string_view bytes,
-                                          absl::Duration duration) {
+absl::StatusOr<TcpRound> SendTlsTensors(const std::string& address, absl::string_view bytes, absl::Duration duration) {
   return SendEncrypted(address, SizeHead(bytes.size()), bytes, duration);
 }
 

@@ -24,6 +24,8 @@ absl::Status ServeSgdSink(const std::string& address_file);
 absl::Status ServeTlsSink(const std::string& address_file);
 // The same for streams of gradients with TLS.
 absl::Status ServeTlsSgdSink(const std::string& address_file);
+// The same without applying: the byte asks for the next tensor, as a pull does.
+absl::Status ServeTlsAskingSink(const std::string& address_file);
 
 struct TcpRound {
   double seconds = 0;
@@ -35,6 +37,7 @@ absl::StatusOr<TcpRound> SendTcpStream(const std::string& address, absl::string_
 // To ServeSgdSink; `bytes` are the floats of one gradient, whose answer it waits for before the next.
 absl::StatusOr<TcpRound> SendSgdStream(const std::string& address, absl::string_view bytes, absl::Duration duration);
 absl::StatusOr<TcpRound> SendTlsStream(const std::string& address, absl::string_view bytes, absl::Duration duration);
-absl::StatusOr<TcpRound> SendTlsSgdStream(const std::string& address, absl::string_view bytes, absl::Duration duration);
+// To ServeTlsSgdSink or ServeTlsAskingSink.
+absl::StatusOr<TcpRound> SendTlsTensors(const std::string& address, absl::string_view bytes, absl::Duration duration);
 
 }  // namespace ballast
