@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "common/concurrency/await_within.h"
 
 namespace ballast {
 
@@ -30,7 +31,7 @@ class Future {
   // Blocks for at most `timeout`; returns whether the result is ready.
   bool WaitFor(absl::Duration timeout) const {
     absl::MutexLock lock(&state_->mutex);
-    return state_->mutex.AwaitWithTimeout(absl::Condition(state_.get(), &State::ReadyLocked), timeout);
+    return AwaitWithin(state_->mutex, absl::Condition(state_.get(), &State::ReadyLocked), timeout);
   }
 
   // Blocks until the result is ready.

@@ -8,6 +8,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "common/concurrency/await_within.h"
 
 namespace ballast {
 
@@ -30,7 +31,7 @@ class ArrivedElements {
   std::optional<Part> Take(absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
     const auto any = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !parts_.empty(); };
-    if (!mutex_.AwaitWithTimeout(absl::Condition(&any), timeout)) return std::nullopt;
+    if (!AwaitWithin(mutex_, absl::Condition(&any), timeout)) return std::nullopt;
     const Part part = parts_.front();
     parts_.pop_front();
     return part;

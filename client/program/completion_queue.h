@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "common/concurrency/await_within.h"
 #include "common/status/error_reason.h"
 
 namespace ballast {
@@ -57,7 +58,7 @@ class CompletionQueue {
       const auto found = operations_.find(operation);
       return found == operations_.end() || found->second.result.has_value();
     };
-    const bool ended = mutex_.AwaitWithTimeout(absl::Condition(&over), timeout);
+    const bool ended = AwaitWithin(mutex_, absl::Condition(&over), timeout);
     const auto found = operations_.find(operation);
     if (found == operations_.end()) {
       return absl::NotFoundError(absl::StrCat("operation ", operation, ": got none of that number, want one that was ",
@@ -77,7 +78,7 @@ class CompletionQueue {
   Completed WaitAny(absl::Duration timeout) {
     absl::MutexLock lock(&mutex_);
     const auto some = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !ended_.empty() || closed_; };
-    if (!mutex_.AwaitWithTimeout(absl::Condition(&some), timeout) || ended_.empty()) return {};
+    if (!AwaitWithin(mutex_, absl::Condition(&some), timeout) || ended_.empty()) return {};
     const uint64_t operation = ended_.front();
     ended_.pop_front();
     return {operation, TakeLocked(operation)};

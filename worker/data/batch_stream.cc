@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/concurrency/await_within.h"
 #include "common/concurrency/named_thread.h"
 
 namespace ballast {
@@ -60,7 +61,7 @@ const Batch* BatchStream::Peek() const {
 
 bool BatchStream::AwaitLease(absl::Duration timeout) {
   absl::MutexLock lock(&mutex_);
-  return mutex_.AwaitWithTimeout(absl::Condition(this, &BatchStream::MayReturnLocked), timeout) || !fetching_ ||
+  return AwaitWithin(mutex_, absl::Condition(this, &BatchStream::MayReturnLocked), timeout) || !fetching_ ||
          returned_ < planned_;
 }
 
@@ -73,7 +74,9 @@ bool BatchStream::MayReturnLocked() const { return cancelled_ || slots_[returned
 
 bool BatchStream::MayWorkLocked() const {
   if (cancelled_ || ended_) return true;
-  return planned_ - returned_ < slots_.size() && (current_.has_value() || !fetching_);
+  const uint64_t ahead = planned_ - returned_;
+  if (!current_.has_value()) return ahead < slots_.size() && !fetching_;
+  return ahead <= (full_ ? slots_.size() / 2 : slots_.size() - 1);
 }
 
 void BatchStream::Run() {
@@ -142,6 +145,7 @@ absl::Status BatchStream::CheckLease(const LeasedData& data) const {
 BatchStream::Plan BatchStream::TakePlanLocked() {
   DataLease& lease = current_->lease;
   Plan plan = {.sequence = planned_++, .begin = lease.begin, .order = current_->order, .rows = current_->rows};
+  full_ = planned_ - returned_ == slots_.size();
   if (plan.rows != nullptr) plan.begin -= current_->first;
   if (!spare_.empty()) {
     plan.batch = std::move(spare_.back());

@@ -164,6 +164,8 @@ class BatchStream {
   // Number of batches planned, and of those returned by Next.
   uint64_t planned_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t returned_ ABSL_GUARDED_BY(mutex_) = 0;
+  // True once the ring is full, until it is half empty, so that a thread that reads is not woken for each batch.
+  bool full_ ABSL_GUARDED_BY(mutex_) = false;
   // True while a thread waits for the source.
   bool fetching_ ABSL_GUARDED_BY(mutex_) = false;
   // True once there are no more plans; the slot of the last sequence number holds the reason.

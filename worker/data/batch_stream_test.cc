@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
 
 namespace ballast {
 namespace {
@@ -225,6 +226,23 @@ TEST(BatchStreamTest, ReadsAheadNoFurtherThanAsked) {
   for (int returned = 1; returned <= 50; ++returned) {
     ASSERT_TRUE(stream.Next().ok());
     EXPECT_LE(dataset.reads, returned + 2);
+  }
+}
+
+TEST(BatchStreamTest, ReadsAgainOnceHalfIsUsed) {
+  CountingDataset dataset(100);
+  FakeLeases leases({{.id = 1, .begin = 0, .end = 100, .steps = 100}});
+  BatchStream stream(&dataset, &leases, InOrder(1));
+  const auto await_reads = [&](int reads) {
+    while (dataset.reads < reads) absl::SleepFor(absl::Milliseconds(1));
+  };
+  await_reads(4);
+  for (int round = 1; round < 20; ++round) {
+    ASSERT_TRUE(stream.Next().ok());
+    absl::SleepFor(absl::Milliseconds(2));
+    EXPECT_EQ(dataset.reads, 2 + 2 * round);
+    ASSERT_TRUE(stream.Next().ok());
+    await_reads(4 + 2 * round);
   }
 }
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/concurrency/await_within.h"
 #include "common/concurrency/named_thread.h"
 
 namespace ballast {
@@ -87,7 +88,7 @@ bool ThreadedPipeline::WaitFor(size_t group, absl::Duration timeout) {
   const auto over = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return entries_[group].state == State::kAtRest || !status_.ok();
   };
-  return mutex_.AwaitWithTimeout(absl::Condition(&over), timeout);
+  return AwaitWithin(mutex_, absl::Condition(&over), timeout);
 }
 
 absl::StatusOr<std::optional<PushResult>> ThreadedPipeline::Take(size_t group) {
