@@ -321,6 +321,12 @@ void Client::Report(uint32_t shard) {
   }
 }
 
+std::optional<absl::Duration> Client::Help(absl::FunctionRef<bool()> ready, absl::Duration timeout) {
+  const std::vector<ShardChannel*> shards = channels();
+  // A thread can sleep at one shard's doorbell only.
+  return shards.size() == 1 ? shards[0]->Help(ready, timeout) : std::nullopt;
+}
+
 void Client::OnMessageDone(Operation* operation, uint32_t shard, const ShardMessage& message, ShardReply reply) {
   if (reply.status.ok()) {
     absl::MutexLock lock(&mutex_);

@@ -12,6 +12,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/functional/any_invocable.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
@@ -114,6 +115,13 @@ class Client {
 
   // Returns whether large messages to all shards of the tensor go through shared memory now, so that a copier pays.
   bool SharesMemory(uint32_t tensor_id) const;
+
+  // Receives responses in the calling thread, while it has nothing else to do, until `ready`, which they may make true,
+  // or `timeout`. A thread that waits for one of this client's calls is faster so: the thread that receives otherwise
+  // need not wake and then wake this one. `ready` must depend on this client's calls alone. Returns the time that it
+  // spent on responses; nullopt, at once, if it cannot help: responses do not come through shared memory, or from
+  // several shards, or another thread helps already.
+  std::optional<absl::Duration> Help(absl::FunctionRef<bool()> ready, absl::Duration timeout);
 
   // Ends all calls in flight, and all later ones, with CANCELLED and the reason.
   void Shutdown(const std::string& reason);

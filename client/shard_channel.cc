@@ -169,20 +169,26 @@ void ShardChannel::Send(std::vector<ShardMessage> messages) {
       if (shutdown_) break;
       LaneOf(message).queue.push_back(std::move(message));
     }
+    if (!shutdown_) ++senders_;
   }
   if (!refused.empty()) return Refuse(std::move(messages), name(), refused);
-  SendQueued();
+  SendQueued(/*owned=*/true);
 }
 
-void ShardChannel::SendQueued() {
+void ShardChannel::SendQueued(bool owned) {
   while (true) {
     std::shared_ptr<Exchange> exchange;
     {
       absl::MutexLock lock(&mutex_);
+      // The caller that queued the messages will look again.
+      if (!owned && senders_ > 0) return;
       exchange = TakeLocked(&pushes_);
       if (exchange == nullptr) exchange = TakeLocked(&waits_);
+      if (exchange == nullptr) {
+        if (owned) --senders_;
+        return;
+      }
     }
-    if (exchange == nullptr) return;
     Begin(std::move(exchange));
   }
 }
@@ -322,15 +328,26 @@ void ShardChannel::Finish(std::shared_ptr<Exchange> exchange, absl::Status statu
     if (!done) ++lent_;
   }
   // Send the next message first, because `done` may take long.
-  SendQueued();
-  if (done) return message.done(message, std::move(reply));
+  SendQueued(/*owned=*/false);
+  if (done) return Complete(message, std::move(reply));
   Exchange* const lent = exchange.get();
   lent->WhenReleased([this, exchange = std::move(exchange), reply = std::move(reply)]() mutable {
-    exchange->message().done(exchange->message(), std::move(reply));
+    Complete(exchange->message(), std::move(reply));
     exchange.reset();
     absl::MutexLock lock(&mutex_);
     --lent_;
   });
+}
+
+void ShardChannel::Complete(ShardMessage& message, ShardReply reply) {
+  message.done(message, std::move(reply));
+  const RouteUse route = UseRoute();
+  if (route->slot_sender != nullptr) route->slot_sender->Notify();
+}
+
+std::optional<absl::Duration> ShardChannel::Help(absl::FunctionRef<bool()> ready, absl::Duration timeout) {
+  const RouteUse route = UseRoute();
+  return route->slot_sender == nullptr ? std::nullopt : route->slot_sender->Help(ready, timeout);
 }
 
 void ShardChannel::WaitUntilIdle() {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
@@ -90,6 +91,11 @@ class ShardChannel {
   // Blocks until every `done` has returned; call it after Shutdown.
   void WaitUntilIdle();
 
+  // Receives in the calling thread until `ready`, which what it receives may make true, or `timeout`. Returns the time
+  // that it spent on what it received; nullopt, at once, if no messages go through shared memory or another thread
+  // helps already.
+  std::optional<absl::Duration> Help(absl::FunctionRef<bool()> ready, absl::Duration timeout);
+
   // Returns whether large messages go through shared memory now.
   bool shares_memory() const;
 
@@ -125,7 +131,9 @@ class ShardChannel {
                                                                                     std::function<void(grpc::Status)>);
   template <typename Response, typename Request>
   Future<Response> Ask(CallOptions options, Request request, StubMethod<Request, Response> method);
-  void SendQueued();
+  // Begins the queued messages that may begin. `owned`: the thread is one of senders_. A thread that receives leaves
+  // them to those: to encode a message may take long, and there may be more to receive.
+  void SendQueued(bool owned);
   // Returns null if no message of the lane may begin now.
   std::shared_ptr<Exchange> TakeLocked(Lane* lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Lane& LaneOf(const ShardMessage& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -146,6 +154,8 @@ class ShardChannel {
   std::function<void(grpc::Status)> Trace(const Exchange* exchange, CallSpan span,
                                           std::function<void(grpc::Status)> end);
   void Finish(std::shared_ptr<Exchange> exchange, absl::Status status);
+  // Tells a message's owner that it has ended, and a thread in Help.
+  void Complete(ShardMessage& message, ShardReply reply);
   CallOptions Options(const char* operation, absl::Duration wait) const;
 
   const uint32_t rank_;
@@ -168,6 +178,8 @@ class ShardChannel {
   uint64_t next_sequence_ ABSL_GUARDED_BY(mutex_) = 1;
   std::set<uint64_t> sequences_in_flight_ ABSL_GUARDED_BY(mutex_);
   size_t next_connection_ ABSL_GUARDED_BY(mutex_) = 0;
+  // Threads in Send that have messages to begin.
+  int senders_ ABSL_GUARDED_BY(mutex_) = 0;
   std::atomic<uint64_t> acknowledged_pushes_{0};
   // Messages that have ended while gRPC still uses their memory.
   int lent_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -7,7 +7,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <functional>
 #include <optional>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "client/testing/fake_parameter_service.h"
@@ -139,6 +142,48 @@ TEST_F(ShardChannelTest, SendsNoMoreAtOnceThanAllowed) {
   shard_.Release();
   ExpectSuccess(replies);
   EXPECT_EQ(shard_.most_blocked(), 2);
+}
+
+// Has a gradient whose Fetch runs a function.
+class FetchHook : public ElementCopier {
+ public:
+  explicit FetchHook(std::function<void()> hook) : hook_(std::move(hook)) {}
+  absl::Status Fetch(size_t, absl::Span<float>) override {
+    hook_();
+    return absl::OkStatus();
+  }
+  absl::Status Store(size_t, absl::Span<const float>) override { return absl::OkStatus(); }
+
+ private:
+  const std::function<void()> hook_;
+};
+
+TEST_F(ShardChannelTest, AThreadThatReceivesLeavesMessagesToTheOneThatSendsThem) {
+  options_.messages_in_flight = 8;
+  shard_.Block({1});
+  const Future<ShardReply> first = Send(Kind::kPush);
+  ASSERT_TRUE(shard_.AwaitBlocked(1));
+  // The first response comes while this thread is about to send one message, and has another one to send.
+  FetchHook release([&] {
+    shard_.Release();
+    EXPECT_TRUE(first.WaitFor(absl::Minutes(1)));
+  });
+  std::thread::id sender;
+  FetchHook record([&] { sender = std::this_thread::get_id(); });
+  std::vector<ShardMessage> messages(2);
+  for (ShardMessage& message : messages) {
+    message.kind = Kind::kPush;
+    message.operation = 2;
+    message.slices = {{.elements = 1, .gradient = {&gradient_, 1}}};
+    message.done = [](const ShardMessage&, const ShardReply&) {};
+  }
+  messages[0].slices[0].gradient_copier = &release;
+  messages[1].slices[0].gradient_copier = &record;
+  channel().Send(std::move(messages));
+  EXPECT_EQ(sender, std::this_thread::get_id());
+  ASSERT_TRUE(shard_.AwaitPushes(3));
+  channel().Shutdown("");
+  channel().WaitUntilIdle();
 }
 
 TEST_F(ShardChannelTest, SendsLessAtOnceToAShardWithoutRoom) {

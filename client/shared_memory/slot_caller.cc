@@ -27,15 +27,65 @@ void SlotCaller::Run() {
     const uint32_t seen = region_->client_bell().rings();
     const absl::Time now = absl::Now();
     absl::Time next = now + kLongestWait;
-    std::vector<Ended> ended;
-    {
-      absl::MutexLock lock(&mutex_);
-      ended = TakeEndedLocked(now, next);
-      if (over_ && ended.empty()) return;
+    if (RunEnded(now, next)) continue;
+    if (is_over()) return;
+    const uint32_t unparked = parked_.unparked();
+    if (is_helped()) {
+      parked_.Wait(unparked, next - now);
+    } else {
+      bell.Wait(seen, next - now);
     }
-    for (Ended& call : ended) std::move(call.done)(call.status, call.response);
-    if (ended.empty()) bell.Wait(seen, next - now);
   }
+}
+
+bool SlotCaller::RunEnded(absl::Time now, absl::Time& next) {
+  std::vector<Ended> ended;
+  {
+    absl::MutexLock lock(&mutex_);
+    ended = TakeEndedLocked(now, next);
+  }
+  for (Ended& call : ended) std::move(call.done)(call.status, call.response);
+  return !ended.empty();
+}
+
+std::optional<absl::Duration> SlotCaller::Help(absl::FunctionRef<bool()> ready, absl::Duration timeout) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (over_ || helper_ != std::thread::id()) return std::nullopt;
+    helper_ = std::this_thread::get_id();
+  }
+  Doorbell& bell = region_->client_bell();
+  parked_.Park();
+  absl::Duration spent;
+  const absl::Time end = absl::Now() + timeout;
+  uint32_t seen = bell.rings();
+  // Looked at after `helper_` and `seen` are set: who makes it true later also rings.
+  while (!ready()) {
+    const absl::Time now = absl::Now();
+    absl::Time next = std::min(end, now + kLongestWait);
+    if (RunEnded(now, next)) {
+      spent += absl::Now() - now;
+    } else if (now >= end || is_over()) {
+      break;
+    } else {
+      helpers_bell_.Wait(seen, next - now);
+    }
+    seen = bell.rings();
+  }
+  {
+    absl::MutexLock lock(&mutex_);
+    helper_ = std::thread::id();
+  }
+  parked_.Unpark(seen);
+  return spent;
+}
+
+void SlotCaller::Notify() {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (helper_ == std::thread::id() || helper_ == std::this_thread::get_id()) return;
+  }
+  region_->client_bell().Ring();
 }
 
 std::vector<SlotCaller::Ended> SlotCaller::TakeEndedLocked(absl::Time now, absl::Time& next) {
@@ -72,12 +122,17 @@ std::optional<SlotCaller::Ended> SlotCaller::EndOfLocked(uint32_t slot, absl::Ti
 }
 
 uint64_t SlotCaller::Begin(uint32_t slot, const SlotRequest& request, absl::Time deadline, Done done) {
-  absl::MutexLock lock(&mutex_);
-  if (over_) return 0;
-  const uint64_t number = ++begun_;
-  calls_[slot] = {number, deadline, false, std::move(done)};
-  // Under the lock, because a call that has ended by now no longer owns the slot.
-  region_->Call(slot, request);
+  uint64_t number = 0;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (over_) return 0;
+    number = ++begun_;
+    calls_[slot] = {number, deadline, false, std::move(done)};
+    // Under the lock, because a call that has ended by now no longer owns the slot.
+    region_->WriteCall(slot, request);
+  }
+  // Not under the lock: the thread that this wakes, or the response's, may need it at once.
+  region_->server_bell().Ring();
   return number;
 }
 
@@ -98,6 +153,7 @@ void SlotCaller::End(const grpc::Status& why) {
     why_ = why;
   }
   region_->client_bell().Ring();
+  parked_.Wake();
 }
 
 }  // namespace ballast

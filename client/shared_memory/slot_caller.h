@@ -4,13 +4,16 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/functional/any_invocable.h"
+#include "absl/functional/function_ref.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "common/shared_memory/doorbell.h"
 #include "common/shared_memory/shared_region.h"
 #include "grpcpp/support/status.h"
 
@@ -25,10 +28,21 @@ class SlotCaller {
   // `response`: where in the slot the message is; only if the call succeeded.
   using Done = absl::AnyInvocable<void(const grpc::Status&, const SlotResponse& response) &&>;
 
-  explicit SlotCaller(std::shared_ptr<SharedRegion> region) : region_(std::move(region)), calls_(region_->slots()) {}
+  explicit SlotCaller(std::shared_ptr<SharedRegion> region)
+      : region_(std::move(region)),
+        calls_(region_->slots()),
+        helpers_bell_(region_->client_bell()),
+        parked_(region_->client_bell()) {}
 
   // Receives responses and calls `done` for each, until End and the last `done`. Call it once, on a thread of its own.
   void Run();
+
+  // Receives responses in the calling thread instead, until `ready`, which they may make true, or `timeout`; the thread
+  // that would pass them on need not be woken. Calls `ready` after every response, and whenever Notify is called.
+  // Returns the time that it spent on responses; nullopt, at once, if another thread helps already or after End.
+  std::optional<absl::Duration> Help(absl::FunctionRef<bool()> ready, absl::Duration timeout);
+  // Has a thread in Help call its `ready`. Call it whenever another thread may have made that true.
+  void Notify();
 
   // Begins a call with the message in the slot, which has no other call. Returns its number, from 1; 0 after End:
   // `done` is not called. Otherwise Run calls it.
@@ -55,18 +69,34 @@ class SlotCaller {
     SlotResponse response;
   };
 
+  bool is_over() const {
+    absl::MutexLock lock(&mutex_);
+    return over_;
+  }
+  bool is_helped() const {
+    absl::MutexLock lock(&mutex_);
+    return helper_ != std::thread::id();
+  }
+  // Runs what has ended, if anything has; otherwise sets `next` as TakeEndedLocked does. Returns whether anything had.
+  bool RunEnded(absl::Time now, absl::Time& next) ABSL_LOCKS_EXCLUDED(mutex_);
   // Takes the calls that have ended by now out of the list, and sets `next` to the time of the next deadline.
   std::vector<Ended> TakeEndedLocked(absl::Time now, absl::Time& next) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Returns how the call has ended; nullopt: not yet.
   std::optional<Ended> EndOfLocked(uint32_t slot, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::shared_ptr<SharedRegion> region_;
-  absl::Mutex mutex_;
+  mutable absl::Mutex mutex_;
   bool over_ ABSL_GUARDED_BY(mutex_) = false;
   grpc::Status why_ ABSL_GUARDED_BY(mutex_);
   uint64_t begun_ ABSL_GUARDED_BY(mutex_) = 0;
   // By slot.
   std::vector<Call> calls_ ABSL_GUARDED_BY(mutex_);
+  // The thread in Help; no thread's: none.
+  std::thread::id helper_ ABSL_GUARDED_BY(mutex_);
+  // Used by the helper.
+  DoorbellListener helpers_bell_;
+  // Run's thread, while another one helps.
+  ParkedSleepers parked_;
 };
 
 }  // namespace ballast

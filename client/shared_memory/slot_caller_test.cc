@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include <atomic>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -82,6 +83,75 @@ TEST_F(SlotCallerTest, ACallEndsWithItsResponse) {
   EXPECT_EQ(second->response().offset, 8u);
   EXPECT_EQ(second->response().bytes, 9u);
   EXPECT_FALSE(first->ended());
+}
+
+TEST_F(SlotCallerTest, AThreadThatHelpsReceivesItself) {
+  std::thread::id receiver;
+  bool over = false;
+  caller_.Begin(0, {}, absl::Now() + absl::Minutes(10), [&](const grpc::Status&, const SlotResponse&) {
+    receiver = std::this_thread::get_id();
+    over = true;
+  });
+  std::thread server([&] {
+    // Not before the other thread helps.
+    while (true) {
+      const bool helped = !caller_.Help([] { return true; }, absl::ZeroDuration()).has_value();
+      if (helped) break;
+      absl::SleepFor(absl::Milliseconds(1));
+    }
+    EXPECT_TRUE(server_->TakeCall(0).has_value());
+    server_->Respond(0, {});
+  });
+  const absl::Time begun = absl::Now();
+  EXPECT_TRUE(caller_.Help([&] { return over; }, absl::Minutes(5)).has_value());
+  EXPECT_LT(absl::Now() - begun, absl::Minutes(1));
+  server.join();
+  EXPECT_EQ(receiver, std::this_thread::get_id());
+  // Then the other thread receives again.
+  const Call later = Begin(1);
+  ASSERT_TRUE(server_->TakeCall(1).has_value());
+  server_->Respond(1, {});
+  EXPECT_TRUE(later->status().ok());
+}
+
+TEST_F(SlotCallerTest, HelpEndsWithItsTimeoutWithNewsFromElsewhereAndWithTheCalls) {
+  EXPECT_TRUE(caller_.Help([] { return false; }, absl::Milliseconds(5)).has_value());
+  std::atomic<bool> news{false};
+  std::thread other([&] {
+    news = true;
+    caller_.Notify();
+  });
+  const absl::Time begun = absl::Now();
+  EXPECT_TRUE(caller_.Help([&] { return news.load(); }, absl::Minutes(5)).has_value());
+  other.join();
+  std::thread ends([&] { caller_.End(grpc::Status(grpc::UNAVAILABLE, "server lost")); });
+  caller_.Help([] { return false; }, absl::Minutes(5));
+  ends.join();
+  EXPECT_LT(absl::Now() - begun, absl::Minutes(1));
+  EXPECT_FALSE(caller_.Help([] { return false; }, absl::Minutes(5)).has_value());
+}
+
+TEST_F(SlotCallerTest, NoResponseIsLostWhileThreadsTakeTurns) {
+  std::atomic<bool> stop{false};
+  std::thread server([&] {
+    while (!stop) {
+      for (uint32_t slot = 0; slot < 4; ++slot) {
+        if (server_->TakeCall(slot).has_value()) server_->Respond(slot, {});
+      }
+      std::this_thread::yield();
+    }
+  });
+  const absl::Time begun = absl::Now();
+  for (int round = 0; round < 3000; ++round) {
+    const Call helped = Begin(0), other = Begin(1);
+    if (round % 3 != 0) caller_.Help([&] { return helped->ended(); }, absl::Minutes(1));
+    EXPECT_TRUE(helped->status().ok());
+    EXPECT_TRUE(other->status().ok());
+  }
+  // A lost one would cost Run a second, or Help a minute.
+  EXPECT_LT(absl::Now() - begun, absl::Minutes(1));
+  stop = true;
+  server.join();
 }
 
 TEST_F(SlotCallerTest, AnErrorHasItsMessageAndDetails) {

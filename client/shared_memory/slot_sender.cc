@@ -97,6 +97,15 @@ bool SlotSender::is_refused() const {
   return !streaming_ && ask_at_ == absl::InfiniteFuture();
 }
 
+std::optional<absl::Duration> SlotSender::Help(absl::FunctionRef<bool()> ready, absl::Duration timeout) {
+  const std::shared_ptr<SlotCaller> helped = caller();
+  return helped == nullptr ? std::nullopt : helped->Help(ready, timeout);
+}
+
+void SlotSender::Notify() {
+  if (const std::shared_ptr<SlotCaller> notified = caller(); notified != nullptr) notified->Notify();
+}
+
 void SlotSender::AskIfDueLocked() {
   if (shutdown_ || streaming_ || absl::Now() < ask_at_) return;
   streaming_ = true;

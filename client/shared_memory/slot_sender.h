@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
@@ -141,6 +142,10 @@ class SlotSender {
   // Returns whether the server has refused to, as one on another machine does.
   bool is_refused() const;
 
+  // As for SlotCaller; nullopt also if the server serves no calls in slots.
+  std::optional<absl::Duration> Help(absl::FunctionRef<bool()> ready, absl::Duration timeout);
+  void Notify();
+
   // Releases the memory and requests none again. Loans stay valid.
   void Shutdown();
 
@@ -148,6 +153,10 @@ class SlotSender {
   // The call for whose duration the server provides the memory.
   class Stream;
 
+  std::shared_ptr<SlotCaller> caller() const {
+    absl::MutexLock lock(&mutex_);
+    return caller_;
+  }
   void AskIfDueLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void OnRegion(const v1::ShareMemoryResponse& shared);
   void OnEnd(const grpc::Status& status);

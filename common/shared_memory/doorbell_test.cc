@@ -81,6 +81,141 @@ TEST(DoorbellTest, NoRingIsLost) {
   EXPECT_LT(absl::Now() - begun, absl::Minutes(1));
 }
 
+// A thread that waits for a bell, and is asleep by now.
+class Sleeper {
+ public:
+  explicit Sleeper(Doorbell& bell) : thread_([this, &bell] { Sleep(bell); }) {
+    while (!begun_) absl::SleepFor(absl::Milliseconds(1));
+    absl::SleepFor(absl::Milliseconds(20));
+  }
+  ~Sleeper() { thread_.join(); }
+
+  // Waits for the end of the wait. It must not wait for its timeout.
+  void ExpectWoken() {
+    const absl::Time begun = absl::Now();
+    while (!over_) absl::SleepFor(absl::Milliseconds(1));
+    EXPECT_LT(absl::Now() - begun, absl::Seconds(30));
+  }
+  bool over() const { return over_; }
+
+ private:
+  void Sleep(Doorbell& bell) {
+    const uint32_t seen = bell.rings();
+    begun_ = true;
+    bell.Wait(seen, absl::Minutes(1));
+    over_ = true;
+  }
+
+  std::atomic<bool> begun_{false}, over_{false};
+  std::thread thread_;
+};
+
+TEST(ParkedSleepersTest, RingsWakeAParkedThreadOnlyOnceItIsBack) {
+  Doorbell bell;
+  ParkedSleepers parked(bell);
+  Sleeper sleeper(bell);
+  parked.Park();
+  const uint32_t seen = bell.rings();
+  bell.Ring();
+  absl::SleepFor(absl::Milliseconds(20));
+  EXPECT_FALSE(sleeper.over());
+  // Who has parked it has not seen that ring.
+  parked.Unpark(seen);
+  sleeper.ExpectWoken();
+}
+
+TEST(ParkedSleepersTest, AThreadThatIsBackHearsTheNextRing) {
+  Doorbell bell;
+  ParkedSleepers parked(bell);
+  Sleeper sleeper(bell);
+  parked.Park();
+  bell.Ring();
+  parked.Unpark(bell.rings());
+  absl::SleepFor(absl::Milliseconds(20));
+  EXPECT_FALSE(sleeper.over());
+  bell.Ring();
+  sleeper.ExpectWoken();
+}
+
+TEST(ParkedSleepersTest, AThreadThatParksItselfSleepsUntilUnparkedAndARing) {
+  Doorbell bell;
+  ParkedSleepers parked(bell);
+  const uint32_t unparked = parked.unparked();
+  std::atomic<bool> over{false};
+  std::thread sleeper([&] {
+    parked.Wait(unparked, absl::Minutes(1));
+    over = true;
+  });
+  absl::SleepFor(absl::Milliseconds(20));
+  bell.Ring();
+  absl::SleepFor(absl::Milliseconds(20));
+  EXPECT_FALSE(over);
+  parked.Unpark(bell.rings());
+  bell.Ring();
+  sleeper.join();
+  const absl::Time begun = absl::Now();
+  parked.Wait(unparked, absl::Minutes(1));
+  EXPECT_LT(absl::Now() - begun, absl::Seconds(30)) << "it was unparked before it came to sleep";
+}
+
+TEST(ParkedSleepersTest, WakeEndsTheWait) {
+  Doorbell bell;
+  ParkedSleepers parked(bell);
+  Sleeper sleeper(bell);
+  parked.Park();
+  parked.Wake();
+  sleeper.ExpectWoken();
+}
+
+// Two threads take turns as the one at the bell, while another process' thread would ring.
+TEST(ParkedSleepersTest, NoRingIsLost) {
+  Doorbell bell, back;
+  ParkedSleepers parked(bell);
+  constexpr uint32_t kRings = 20000;
+  std::atomic<uint32_t> heard{0};
+  std::atomic<bool> stop{false};
+  const auto hear = [&] {
+    const uint32_t rings = bell.rings();
+    if (heard.exchange(rings) != rings) back.Ring();
+  };
+  std::thread resident([&] {
+    while (!stop) {
+      const uint32_t seen = bell.rings();
+      hear();
+      bell.Wait(seen, absl::Minutes(1));
+    }
+  });
+  std::thread helper([&] {
+    while (!stop) {
+      parked.Park();
+      uint32_t seen = bell.rings();
+      for (int i = 0; i < 3 && !stop; ++i) {
+        hear();
+        bell.Wait(seen, absl::Milliseconds(1));
+        seen = bell.rings();
+      }
+      hear();
+      parked.Unpark(seen);
+      std::this_thread::yield();
+    }
+  });
+  const absl::Time begun = absl::Now();
+  for (uint32_t ring = 1; ring <= kRings; ++ring) {
+    bell.Ring();
+    while (heard != ring) {
+      const uint32_t seen = back.rings();
+      if (heard != ring) back.Wait(seen, absl::Minutes(1));
+    }
+  }
+  EXPECT_LT(absl::Now() - begun, absl::Minutes(1));
+  stop = true;
+  bell.Ring();
+  helper.join();
+  bell.Ring();
+  parked.Wake();
+  resident.join();
+}
+
 TEST(DoorbellTest, RingsReachAnotherProcess) {
   void* const memory = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(memory, MAP_FAILED);

@@ -163,6 +163,11 @@ bool SharedRegion::takes_pieces() const {
 }
 
 void SharedRegion::Call(uint32_t slot, const SlotRequest& request) {
+  WriteCall(slot, request);
+  server_bell().Ring();
+}
+
+void SharedRegion::WriteCall(uint32_t slot, const SlotRequest& request) {
   Line& line = LineOf(slot);
   line.method.store(request.method, std::memory_order_relaxed);
   line.offset.store(request.offset, std::memory_order_relaxed);
@@ -176,7 +181,6 @@ void SharedRegion::Call(uint32_t slot, const SlotRequest& request) {
   line.request_loan.store(request.in_pieces ? kOpen : kNoLoan, std::memory_order_relaxed);
   line.response_loan.store(kNoLoan, std::memory_order_relaxed);
   line.owner.store(kCalled, std::memory_order_release);
-  server_bell().Ring();
 }
 
 std::optional<SlotResponse> SharedRegion::TakeResponse(uint32_t slot) {

@@ -90,8 +90,10 @@ class SharedRegion {
   bool takes_pieces() const;
 
   // Called by the client. Call begins a call with the message in one of its slots, which is the server's until
-  // TakeResponse returns the response, or TakeBack true. CancelCall asks the server to end the call soon.
+  // TakeResponse returns the response, or TakeBack true. CancelCall asks the server to end the call soon. WriteCall is
+  // Call without ringing the server's bell, which must be next.
   void Call(uint32_t slot, const SlotRequest& request);
+  void WriteCall(uint32_t slot, const SlotRequest& request);
   std::optional<SlotResponse> TakeResponse(uint32_t slot);
   void CancelCall(uint32_t slot);
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "common/concurrency/eager_wait.h"
 #include "common/rpc/grpc_status.h"
 #include "common/shared_memory/message_pieces.h"
 #include "common/wire/direct_call.h"
@@ -20,7 +21,7 @@ constexpr absl::Duration kLongestWait = absl::Seconds(1);
 // A client that rings for nothing that often in a row must not keep a processor busy.
 constexpr int kMaxFruitlessRings = 64;
 constexpr absl::Duration kPause = absl::Milliseconds(1);
-// If several calls are new, a call with more bytes is worth another thread.
+// If several calls are new, a call with more bytes is worth another thread, if a processor is free.
 constexpr uint32_t kMinSubmittedBytes = 64 << 10;
 
 }  // namespace
@@ -205,10 +206,9 @@ bool DataPlane::SlotPort::TakeCalls() {
   while (!begun.empty()) {
     const std::shared_ptr<SlotCall> call = std::move(begun.back());
     begun.pop_back();
-    const bool others = !begun.empty();
-    if (others && call->is_large() && plane_.executor_->Submit([call] { call->Process(); }).ok()) {
-      continue;
-    }
+    // Without a processor for it, another thread would only take turns with this one.
+    const bool pays = !begun.empty() && call->is_large() && EagerWait::ProcessorIsFree();
+    if (pays && plane_.executor_->Submit([call] { call->Process(); }).ok()) continue;
     call->Process();
   }
   return found;
