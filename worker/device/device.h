@@ -102,7 +102,8 @@ class Device : public EmbeddingOperations,
   // c = alpha * a b + beta * c; c is not read if beta is 0.
   virtual void Multiply(const Factor& a, const Factor& b, float alpha, float beta, Matrix c) = 0;
   // c = a b by rows: a row has the bits that Multiply gives it, once it is computed. Null if the device cannot do that
-  // for this product; c is then unchanged. No other operation may be issued while the result exists, except by it.
+  // for this product; c is then unchanged. The result no longer reads a and b, and other operations may come between
+  // its own.
   virtual std::unique_ptr<RowsOfProduct> MultiplyByRows(const Factor&, const Factor&, Matrix) { return nullptr; }
   // c = a b, where b is stored transposed and its rows there come while they are used: takes all that `rows` has, and
   // gives c the bits of Multiply. Returns false, and takes none, if the device cannot do that for this product.

@@ -450,6 +450,8 @@ absl::Status Model::RunForward(size_t stage, const BatchView& batch, bool traini
 }
 
 absl::Status Model::RunBackward(const BatchView& batch, StepHooks& hooks) {
+  // Of the segment before, if the hooks have postponed it.
+  std::optional<ReadyGradient> postponed;
   for (auto nodes = node_segments_.rbegin(); nodes != node_segments_.rend(); ++nodes) {
     const Stage& first = stages_[nodes->first];
     std::unique_ptr<RowsOfProduct> rows;
@@ -463,19 +465,29 @@ absl::Status Model::RunBackward(const BatchView& batch, StepHooks& hooks) {
     if (!status.ok()) return status;
     if (!first.group.has_value()) continue;
     if (!waits_for_loss()) device(chain_.nodes[nodes->first].device).Mark();
-    if (rows != nullptr) {
-      absl::MutexLock lock(&deferred_mutex_);
-      deferred_ = {first.parameters.first, chain_.nodes[nodes->first].name, std::move(rows)};
+    ReadyGradient ready = {*first.group, {first.parameters.first, chain_.nodes[nodes->first].name, std::move(rows)}};
+    if (!postponed.has_value() && ready.deferred.rows != nullptr && hooks.Postpones(ready.group)) {
+      postponed = std::move(ready);
+      continue;
     }
-    status = hooks.GradientReady(*first.group);
-    ComputeGradient(first.parameters.first, 0, parameters_[first.parameters.first].elements);
-    {
-      absl::MutexLock lock(&deferred_mutex_);
-      deferred_ = {};
-    }
+    status = Announce(std::move(ready), hooks);
+    if (status.ok() && postponed.has_value()) status = Announce(*std::exchange(postponed, std::nullopt), hooks);
     if (!status.ok()) return status;
   }
-  return absl::OkStatus();
+  return postponed.has_value() ? Announce(*std::move(postponed), hooks) : absl::OkStatus();
+}
+
+absl::Status Model::Announce(ReadyGradient ready, StepHooks& hooks) {
+  const size_t parameter = ready.deferred.parameter;
+  {
+    absl::MutexLock lock(&deferred_mutex_);
+    deferred_ = std::move(ready.deferred);
+  }
+  const absl::Status status = hooks.GradientReady(ready.group);
+  ComputeGradient(parameter, 0, parameters_[parameter].elements);
+  absl::MutexLock lock(&deferred_mutex_);
+  deferred_ = {};
+  return status;
 }
 
 void Model::ComputeGradient(size_t index, size_t begin, size_t end) {

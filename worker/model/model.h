@@ -146,7 +146,19 @@ class Model : public TrainableModel {
   absl::Status RunForward(const BatchView& batch, StepHooks* hooks, const LossGradient* gradient);
   // Reads the loss that RunForward computed last.
   absl::StatusOr<BatchResult> ReadLoss(int64_t examples);
+  // A gradient of which rows may be missing, during its GradientReady. Without `rows` none is.
+  struct DeferredGradient {
+    size_t parameter = 0;
+    std::string layer;
+    std::unique_ptr<RowsOfProduct> rows;
+  };
+  struct ReadyGradient {
+    size_t group = 0;
+    DeferredGradient deferred;
+  };
   absl::Status RunBackward(const BatchView& batch, StepHooks& hooks);
+  // Calls GradientReady, and then computes what is missing.
+  absl::Status Announce(ReadyGradient ready, StepHooks& hooks) ABSL_LOCKS_EXCLUDED(deferred_mutex_);
   // `later`: see Pass.
   absl::Status RunBackward(size_t stage, const BatchView& batch, std::unique_ptr<RowsOfProduct>* later);
   uint64_t DropoutSeed(const BatchView& batch) const;
@@ -169,12 +181,6 @@ class Model : public TrainableModel {
   std::vector<RowMemory> rows_;
   Transfer transfer_;
 
-  // A gradient of which rows may be missing, during its GradientReady.
-  struct DeferredGradient {
-    size_t parameter = 0;
-    std::string layer;
-    std::unique_ptr<RowsOfProduct> rows;
-  };
   bool defers_gradients_ = false;
   absl::Mutex deferred_mutex_;
   DeferredGradient deferred_ ABSL_GUARDED_BY(deferred_mutex_);

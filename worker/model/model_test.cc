@@ -175,6 +175,37 @@ TEST_F(ModelTest, GradientsMayBeComputedWhileTheyAreRead) {
   EXPECT_EQ(Gradients(*deferring), want);
 }
 
+TEST_F(ModelTest, HooksMayHaveADeferredGradientAfterTheNextOne) {
+  constexpr char kLarge[] =
+      "layers { dense { units: 300 } } layers { dense { units: 400 } } layers { dense { units: 1 } } "
+      "loss { mean_squared_error {} }";
+  constexpr int64_t kFeatures = 500, kExamples = 16;
+  class Postponing : public Recorder {
+   public:
+    bool Postpones(size_t group) override { return group == 1; }
+  } hooks;
+  const std::unique_ptr<Model> model = *Create(kLarge, kFeatures);
+  const std::vector<float> features = Random(kFeatures * kExamples, 1), labels = Random(kExamples, 1);
+  const BatchView batch{features, labels, kExamples};
+  SetParameters(*model);
+  // Without deferred gradients there is nothing to postpone.
+  ASSERT_TRUE(model->Train(batch, hooks).ok());
+  EXPECT_THAT(absl::MakeSpan(hooks.notes).last(3), ElementsAre("gradient 2", "gradient 1", "gradient 0"));
+  const std::vector<float> want = Gradients(*model);
+  const Matrix dy{model->DeviceGradient(0).elements.buffer, 16, 300},
+      x{model->DeviceGradient(2).elements.buffer, 16, 400};
+  const bool has_kernel = device().MultiplyByRows({dy, true}, {x}, {dy.buffer, 300, 400}) != nullptr;
+  if (!model->DeferGradients(true) || !has_kernel) GTEST_SKIP() << "the device computes no product by rows";
+  ASSERT_TRUE(model->Train(batch, hooks).ok());
+  EXPECT_THAT(absl::MakeSpan(hooks.notes).last(3), ElementsAre("gradient 2", "gradient 0", "gradient 1"));
+  EXPECT_EQ(Gradients(*model), want);
+  hooks.fail_at = "gradient 0";
+  EXPECT_FALSE(model->Train(batch, hooks).ok());
+  EXPECT_EQ(hooks.notes.back(), "gradient 0");
+  hooks.fail_at = "gradient 1";
+  EXPECT_FALSE(model->Train(batch, hooks).ok());
+}
+
 // Lets the first layer's weights come in parts while it computes, and its bias with the last of them.
 class ComingWeights : public StepHooks, public ArrivingRows {
  public:

@@ -95,6 +95,9 @@ class StepHooks {
   // written again before its BeforeForward in the next Train has returned. After TrainableModel::DeferGradients, parts
   // of them may be missing until this returns; ComputeGradient then computes these.
   virtual absl::Status GradientReady(size_t group) = 0;
+  // Called before a deferred gradient's GradientReady. Returns whether that may come after the next one's, because the
+  // next forward pass needs the next one first.
+  virtual bool Postpones(size_t /*group*/) { return false; }
 };
 
 // Interface of a model to the training loop, independent of the devices that compute it. It has more than 8 methods

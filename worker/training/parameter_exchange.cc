@@ -73,6 +73,7 @@ ParameterExchange::ParameterExchange(TrainableModel* model, Client* client, cons
       first_layer = layer;
     }
     groups_.back().layer = merges ? absl::StrCat(first_layer, " to ", layer) : layer;
+    groups_.back().bytes += bytes;
     AddTensors(parameters, groups_.back());
     places_.push_back({groups_.size() - 1, !merges});
     several_devices_ =
@@ -152,12 +153,24 @@ absl::Status ParameterExchange::Await(absl::FunctionRef<bool(absl::Duration)> re
   const TimelineScope span(options_.timeline, TimelineRow::kWait, "wait for", what);
   const absl::Time start = absl::Now();
   absl::Time deadline = absl::InfiniteFuture();
-  while (!ready(kPollInterval)) {
+  absl::Duration helped;
+  while (!AwaitOnce(ready, helped)) {
     if (options_.interrupted->load()) deadline = std::min(deadline, absl::Now() + kInterruptTimeout);
     if (absl::Now() > deadline) return absl::CancelledError("interrupted while waiting for servers");
   }
-  stats_.waited += absl::Now() - start;
+  stats_.waited += absl::Now() - start - helped;
   return absl::OkStatus();
+}
+
+bool ParameterExchange::AwaitOnce(absl::FunctionRef<bool(absl::Duration)> ready, absl::Duration& helped) {
+  bool is_ready = false;
+  // With threads of its own, the pipeline is ready later than the response.
+  const std::optional<absl::Duration> spent =
+      model_->waits_for_loss() ? client_->Help([&] { return is_ready = ready(absl::ZeroDuration()); }, kPollInterval)
+                               : std::nullopt;
+  if (!spent.has_value()) return ready(kPollInterval);
+  helped += *spent;
+  return is_ready;
 }
 
 std::optional<TimelineSpan> ParameterExchange::BeginSpan() const {
@@ -299,7 +312,7 @@ absl::Status ParameterExchange::AwaitGroup(size_t index) {
 
 std::optional<ArrivingRows::Range> ParameterExchange::ArrivingGroup::Next() {
   Group& group = exchange_.groups_[group_];
-  while (!over_) {
+  while (!over_ && left_ > 0) {
     std::optional<ArrivedElements::Part> part;
     status_ = exchange_.Await(
         [&](absl::Duration timeout) {
@@ -310,6 +323,7 @@ std::optional<ArrivingRows::Range> ParameterExchange::ArrivingGroup::Next() {
         },
         group.layer);
     if (!status_.ok() || !part.has_value()) break;
+    left_ -= std::min(left_, part->elements);
     // A row of which a part is elsewhere is computed at the end.
     const Range whole = {static_cast<int64_t>((part->offset + columns_ - 1) / columns_),
                          static_cast<int64_t>((part->offset + part->elements) / columns_)};
@@ -327,7 +341,7 @@ ArrivingRows* ParameterExchange::ArrivingBeforeForward(size_t layer) {
     return nullptr;
   }
   const Parameter& parameter = model_->parameters()[group.values[0].tensor_id];
-  return &arriving_.emplace(this, places_[layer].group, parameter.elements / parameter.shape[0]);
+  return &arriving_.emplace(this, places_[layer].group, parameter.elements, parameter.elements / parameter.shape[0]);
 }
 
 absl::Status ParameterExchange::BeforeForward(size_t layer) {
@@ -356,6 +370,14 @@ absl::Status ParameterExchange::GradientReady(size_t layer) {
   absl::Status status = pipeline_->Begin(index, [this, index] { return Collect(groups_[index]); });
   // Backward computes the first layer's gradients last.
   return status.ok() && scaler_.has_value() && index == 0 ? EndScaledBatch() : status;
+}
+
+// The first group's gradient is the last that backward computes, and its values are the first that forward needs: its
+// round trip is what a step waits for. The gradient of the second is computed meanwhile, if forward of the first takes
+// long enough for a round trip of the second.
+bool ParameterExchange::Postpones(size_t layer) {
+  return places_[layer].group == 1 && places_[layer].first && groups_[0].deferred[0] != nullptr &&
+         groups_[1].bytes <= groups_[0].bytes;
 }
 
 absl::Status ParameterExchange::Prepare(const Group& group) {

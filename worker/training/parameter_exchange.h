@@ -113,6 +113,7 @@ class ParameterExchange : public StepHooks {
   ArrivingRows* ArrivingBeforeForward(size_t layer) override;
   absl::Status AfterForward(const BatchResult& result) override;
   absl::Status GradientReady(size_t layer) override;
+  bool Postpones(size_t layer) override;
 
   // Replaces the hooks for a batch without examples. A step without any examples is pushed, too, because others may
   // wait for the push.
@@ -193,6 +194,7 @@ class ParameterExchange : public StepHooks {
     std::shared_ptr<ArrivedElements> arrived;
     // True if it is to be watched.
     bool watches = false;
+    int64_t bytes = 0;
     // The batch as of its task in the pipeline.
     CurrentBatch sent;
     // Set while the push is to be recorded in the timeline.
@@ -204,9 +206,9 @@ class ParameterExchange : public StepHooks {
   // The rows of a group's first tensor, as they come.
   class ArrivingGroup : public ArrivingRows {
    public:
-    // `columns`: elements of a row.
-    ArrivingGroup(ParameterExchange* exchange, size_t group, size_t columns)
-        : exchange_(*exchange), group_(group), columns_(columns) {}
+    // `elements` of the tensor, of which `columns` are a row.
+    ArrivingGroup(ParameterExchange* exchange, size_t group, size_t elements, size_t columns)
+        : exchange_(*exchange), group_(group), columns_(columns), left_(elements) {}
     std::optional<Range> Next() override;
     const absl::Status& status() const { return status_; }
 
@@ -214,6 +216,8 @@ class ParameterExchange : public StepHooks {
     ParameterExchange& exchange_;
     const size_t group_;
     const size_t columns_;
+    // Elements that have not come. Without any, the push may still wait for the group's other tensors.
+    size_t left_;
     bool over_ = false;
     absl::Status status_;
   };
@@ -221,6 +225,8 @@ class ParameterExchange : public StepHooks {
   // Calls `ready`, which waits up to the given time, until it returns true. CANCELLED if interrupted. `what` names the
   // wait in the timeline: a layer, or "weights".
   absl::Status Await(absl::FunctionRef<bool(absl::Duration)> ready, absl::string_view what);
+  // Waits for a moment, and returns whether `ready`. Adds to `helped` the time that it spent on receiving.
+  bool AwaitOnce(absl::FunctionRef<bool(absl::Duration)> ready, absl::Duration& helped);
   // Adds a layer's tensors to the group.
   void AddTensors(const ParameterGroup& parameters, Group& group);
   // Returns the direct copies of the group's last tensor.

@@ -41,6 +41,23 @@ TEST_F(ParameterExchangeTest, PushesWhatABatchGave) {
   EXPECT_EQ(exchange->TakeStats().loss_scale, std::nullopt);
 }
 
+TEST_F(ParameterExchangeTest, TheSecondLayersGradientWaitsForALargerFirstOne) {
+  const auto postpones = [&](int second_units, bool defer) {
+    const v1::Model config = ParseModel(absl::StrCat(
+        "layers { dense { units: 256 } } layers { dense { units: ", second_units,
+        " } } layers { dense { units: 300 } } layers { dense { units: 1 } } loss { mean_squared_error {} }"));
+    const std::unique_ptr<Model> model = Model::Create(config, 600, 1, 4, device_.get()).value();
+    ParameterExchange exchange(model.get(), client_.get(), {.defer_gradients = defer, .interrupted = &interrupted_});
+    std::vector<bool> of_layers;
+    for (size_t layer = 0; layer < 4; ++layer) of_layers.push_back(exchange.Postpones(layer));
+    return of_layers;
+  };
+  EXPECT_THAT(postpones(200, true), ElementsAre(false, true, false, false));
+  // Forward of the first layer would not take long enough for the round trip of the second.
+  EXPECT_THAT(postpones(700, true), ElementsAre(false, false, false, false));
+  EXPECT_THAT(postpones(200, false), ElementsAre(false, false, false, false));
+}
+
 TEST_F(ParameterExchangeTest, AMeasuredStepHasTheNormOfItsGradientAndItsUpdate) {
   const auto exchange = Exchange({.measure_interval = absl::ZeroDuration()});
   // Both gradients are 12, and both weights change from 1 to the server's 0 - 12.

@@ -133,12 +133,15 @@ Product ProductOf(const Factor& a, const Factor& b, Matrix c) {
 
 class CpuRowsOfProduct : public RowsOfProduct {
  public:
-  CpuRowsOfProduct(SmallBatchGemm& gemm, const Product& product) : gemm_(gemm) { gemm_.BeginWeightGradient(product); }
+  CpuRowsOfProduct(SmallBatchGemm& gemm, const Product& product)
+      : gemm_(gemm), gradient_(gemm.BeginWeightGradient(product)) {}
+  ~CpuRowsOfProduct() override { gemm_.EndWeightGradient(std::move(gradient_)); }
 
-  void Compute(int64_t begin, int64_t end) override { gemm_.ComputeRows(begin, end); }
+  void Compute(int64_t begin, int64_t end) override { gemm_.ComputeRows(*gradient_, begin, end); }
 
  private:
   SmallBatchGemm& gemm_;
+  std::unique_ptr<SmallBatchGemm::WeightGradient> gradient_;
 };
 
 class CpuDevice : public Device {

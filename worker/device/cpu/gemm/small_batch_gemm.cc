@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstring>
 #include <thread>
+#include <utility>
 
 #include "worker/device/cpu/gemm/packing.h"
 
@@ -41,8 +42,9 @@ bool SmallBatchGemm::Suits(const Product& q) const {
 
 void SmallBatchGemm::Multiply(const Product& q) {
   if (q.a_transposed) {
-    BeginWeightGradient(q);
-    ComputeRows(0, q.rows);
+    std::unique_ptr<WeightGradient> gradient = BeginWeightGradient(q);
+    ComputeRows(*gradient, 0, q.rows);
+    EndWeightGradient(std::move(gradient));
   } else if (q.b_transposed) {
     BeginForward(q);
     EndForward();
@@ -191,39 +193,47 @@ void SmallBatchGemm::InputGradientColumns(const Product& q, Range range, std::ve
 }
 
 // c = a^T b; the depth is the batch. The left side is a, with kRows columns together; the right side is panels of b.
-void SmallBatchGemm::BeginWeightGradient(const Product& q) {
-  float* const left = Reserve(left_, RoundUp(q.rows, kRows) * q.depth);
+std::unique_ptr<SmallBatchGemm::WeightGradient> SmallBatchGemm::BeginWeightGradient(const Product& q) {
+  auto gradient = std::make_unique<WeightGradient>();
+  if (!ended_.empty()) {
+    gradient = std::move(ended_.back());
+    ended_.pop_back();
+  }
+  gradient->product = q;
+  float* const left = Reserve(gradient->left_memory, RoundUp(q.rows, kRows) * q.depth);
   PackPanels(q.a, q.rows, q.depth, q.rows, kRows, left);
-  float* const right = Reserve(right_, RoundUp(q.columns, kernel_.width()) * q.depth);
+  gradient->left = left;
+  float* const right = Reserve(gradient->right_memory, RoundUp(q.columns, kernel_.width()) * q.depth);
   PackPanels(q.b, q.columns, q.depth, q.columns, kernel_.width(), right);
-  begun_ = q;
-  begun_left_ = left;
-  begun_right_ = right;
-  computed_.assign(RoundUp(q.rows, kRows) / kRows, false);
+  gradient->right = right;
+  gradient->computed.assign(RoundUp(q.rows, kRows) / kRows, false);
+  return gradient;
 }
 
-void SmallBatchGemm::ComputeRows(int64_t begin, int64_t end) {
+void SmallBatchGemm::ComputeRows(WeightGradient& gradient, int64_t begin, int64_t end) const {
   // Starting threads costs as much as a few rows.
   constexpr int64_t kMostParts = 4;
-  if (threads_ > 1) end = std::max(end, std::min(begun_.rows, begin + begun_.rows / kMostParts));
+  const int64_t rows = gradient.product.rows;
+  if (threads_ > 1) end = std::max(end, std::min(rows, begin + rows / kMostParts));
+  std::vector<bool>& computed = gradient.computed;
   const int64_t last = RoundUp(end, kRows) / kRows;
   for (int64_t group = begin / kRows; group < last;) {
-    if (computed_[group]) {
+    if (computed[group]) {
       ++group;
       continue;
     }
     const int64_t first = group;
-    for (; group < last && !computed_[group]; ++group) computed_[group] = true;
+    for (; group < last && !computed[group]; ++group) computed[group] = true;
     const int64_t offset = first * kRows;
-    Split(std::min(group * kRows, begun_.rows) - offset, kRows, [&](Range range, int) {
-      WeightGradientRows({offset + range.begin, offset + range.end});
+    Split(std::min(group * kRows, rows) - offset, kRows, [&](Range range, int) {
+      WeightGradientRows(gradient, {offset + range.begin, offset + range.end});
     });
   }
 }
 
 // kColumns of the right side (128 KiB at a batch of 64) stay in the L2 cache while rows of c are written.
-void SmallBatchGemm::WeightGradientRows(Range range) const {
-  const Product& q = begun_;
+void SmallBatchGemm::WeightGradientRows(const WeightGradient& gradient, Range range) const {
+  const Product& q = gradient.product;
   constexpr int64_t kColumns = 512;
   // A c too large for the caches is stored past them, which halves the memory traffic.
   constexpr int64_t kLeastToStream = int64_t{4} << 20;
@@ -237,12 +247,12 @@ void SmallBatchGemm::WeightGradientRows(Range range) const {
     const int64_t j1 = std::min(j0 + kColumns, q.columns);
     for (int64_t i = range.begin; i < range.end; i += kRows) {
       const int64_t rows = std::min(kRows, range.end - i);
-      tile.left = begun_left_ + i * q.depth;
+      tile.left = gradient.left + i * q.depth;
       for (int64_t j = j0; j < j1; j += width) {
         const int64_t n = std::min(width, j1 - j);
         const bool whole_vectors = n % kernel_.vector_floats == 0;
         float* const c = q.c + i * q.columns + j;
-        tile.right = begun_right_ + j * q.depth;
+        tile.right = gradient.right + j * q.depth;
         tile.c = whole_vectors ? c : end;
         tile.c_row = whole_vectors ? q.columns : width;
         tile.stream = whole_vectors && stream;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "worker/device/cpu/gemm/tile_kernel.h"
@@ -40,17 +41,28 @@ class SmallBatchGemm {
   // At most one of a and b is transposed. c overlaps neither and is not read.
   void Multiply(const Product& product);
 
-  // The output by columns: BeginForward reads a; b is transposed. Until the next Multiply or Begin, ForwardInside
-  // computes the columns of c in [begin, end), except perhaps for a few at both ends, from rows [begin, end) of b as
-  // stored; EndForward computes those that are missing.
+  // The output by columns: BeginForward reads a; b is transposed. Until the next Multiply or BeginForward,
+  // ForwardInside computes the columns of c in [begin, end), except perhaps for a few at both ends, from rows [begin,
+  // end) of b as stored; EndForward computes those that are missing.
   void BeginForward(const Product& product);
   void ForwardInside(int64_t begin, int64_t end);
   void EndForward();
 
-  // The weight gradient by rows: BeginWeightGradient reads a, which is transposed, and b. Until the next Multiply or
-  // BeginWeightGradient, ComputeRows then computes rows [begin, end) of c, and perhaps others, unless they are already.
-  void BeginWeightGradient(const Product& product);
-  void ComputeRows(int64_t begin, int64_t end);
+  // A weight gradient that is computed by rows, between other products: its packed a and b, and which groups of kRows
+  // rows are computed.
+  struct WeightGradient {
+    Product product;
+    std::vector<float> left_memory, right_memory;
+    const float* left = nullptr;
+    const float* right = nullptr;
+    std::vector<bool> computed;
+  };
+  // Reads a, which is transposed, and b.
+  std::unique_ptr<WeightGradient> BeginWeightGradient(const Product& product);
+  // Computes rows [begin, end) of c, and perhaps others, unless they are already.
+  void ComputeRows(WeightGradient& gradient, int64_t begin, int64_t end) const;
+  // Keeps the memory for another.
+  void EndWeightGradient(std::unique_ptr<WeightGradient> gradient) { ended_.push_back(std::move(gradient)); }
 
  private:
   // Indices from `begin` to before `end`.
@@ -64,7 +76,7 @@ class SmallBatchGemm {
   void ForwardColumns(Range range) const;
   void InputGradient(const Product& q);
   void InputGradientColumns(const Product& q, Range range, std::vector<float>& memory) const;
-  void WeightGradientRows(Range range) const;
+  void WeightGradientRows(const WeightGradient& gradient, Range range) const;
 
   // Calls work(range, its index) on one thread each, for consecutive ranges of [0, size). The size of each range
   // except the last is a multiple of `unit`.
@@ -73,10 +85,8 @@ class SmallBatchGemm {
 
   const TileKernel& kernel_;
   const int threads_;
-  // The output or weight gradient that was begun last: packed a and b (or the output's sums), and the groups of kRows
-  // columns or rows that are computed.
+  // The output that was begun last: packed a, the sums, and the groups of kRows columns that are computed.
   Product begun_;
-  const float* begun_left_ = nullptr;
   const float* begun_right_ = nullptr;
   float* begun_sums_ = nullptr;
   std::vector<bool> computed_;
@@ -84,6 +94,7 @@ class SmallBatchGemm {
   std::vector<float> left_;
   std::vector<float> right_;
   std::vector<std::vector<float>> of_thread_;
+  std::vector<std::unique_ptr<WeightGradient>> ended_;
 };
 
 }  // namespace ballast

@@ -147,10 +147,10 @@ TEST_P(SmallBatchGemmTest, ComputesRowsOfTheWeightGradientOnDemand) {
       return std::vector<float>(c.begin() + begin * kShape.columns, c.begin() + end * kShape.columns);
     };
     SmallBatchGemm gemm(kernel(), threads);
-    gemm.BeginWeightGradient(factors.To(c.data()));
+    const std::unique_ptr<SmallBatchGemm::WeightGradient> gradient = gemm.BeginWeightGradient(factors.To(c.data()));
     EXPECT_TRUE(std::isnan(c[0]));
     const auto expect_rows = [&](int64_t begin, int64_t end) {
-      gemm.ComputeRows(begin, end);
+      gemm.ComputeRows(*gradient, begin, end);
       const std::vector<float> want(whole.begin() + begin * kShape.columns, whole.begin() + end * kShape.columns);
       EXPECT_EQ(rows(begin, end), want) << begin << ", " << end;
     };
@@ -160,7 +160,7 @@ TEST_P(SmallBatchGemmTest, ComputesRowsOfTheWeightGradientOnDemand) {
     expect_rows(0, 7);
     // A row that is there already is not written again.
     c[0] = -1;
-    gemm.ComputeRows(0, 1);
+    gemm.ComputeRows(*gradient, 0, 1);
     EXPECT_EQ(c[0], -1);
     c[0] = whole[0];
     expect_rows(90, 300);
