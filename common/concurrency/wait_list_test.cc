@@ -95,7 +95,8 @@ TEST(WaitListThreadTest, SleepsWhileWaitsComeAndGo) {
     absl::SleepFor(absl::Milliseconds(2));
     waits.CountDown(ticket);
   }
-  EXPECT_LE(clock.looks(), 1);
+  // One to sleep until the first deadline, and one before it, if the thread slept already when the first wait came.
+  EXPECT_LE(clock.looks(), 2);
 }
 
 TEST_F(WaitListTest, ShowsTheWaitThatHasLastedLongest) {
