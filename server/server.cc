@@ -115,7 +115,7 @@ absl::Status Server::ServePages() {
 absl::Status Server::Listen() {
   grpc::EnableDefaultHealthCheckService(true);
   if (options_.reflection) grpc::reflection::InitProtoReflectionServerBuilderPlugin();
-  const absl::StatusOr<uint32_t> room = MakeRoomForConnections(options_.max_connections);
+  const absl::StatusOr<uint32_t> room = MakeRoomForConnections(options_.max_connections, options_.workers);
   if (!room.ok()) return room.status();
   ServingPort::Options port;
   port.security = options_.security;
@@ -123,6 +123,10 @@ absl::Status Server::Listen() {
   port.tokens = tokens_;
   port.max_connections = *room;
   port.max_streams = options_.max_streams;
+  port.on_full = [this, room = *room] {
+    options_.log(absl::StrCat("warning: server ", options_.rank, " closes new connections: it has ", room,
+                              " at one port, the most that --max_connections allows"));
+  };
 
   port.listen = options_.control_listen.empty() ? absl::StrCat(HostOf(options_.listen), ":0") : options_.control_listen;
   port.flag = "--control_listen";

@@ -97,7 +97,7 @@ ABSL_FLAG(uint32_t, bytes_in_flight_mib, 256,
           "Limit on the requests and responses held at once, in MiB, 8 to 1048576; calls beyond it are refused.");
 ABSL_FLAG(uint32_t, max_connections, 0,
           "Limit on open connections; further ones are closed unread. 0: 1024, or fewer if the limit on open files "
-          "requires it.");
+          "requires it; with more than 160 --workers, 64 and 6 for each.");
 ABSL_FLAG(uint32_t, max_streams, 64,
           "Limit on concurrent calls per connection, 1 to 1024; further calls wait at the client.");
 

@@ -46,7 +46,7 @@ struct ServerOptions {
   // Limit on the requests and responses held at once; calls beyond it are refused with RESOURCE_EXHAUSTED.
   uint64_t max_bytes_in_flight = uint64_t{256} << 20;
   uint64_t max_state_bytes = uint64_t{1} << 34;
-  // Limit on open connections; further ones are closed unread. 0: the default of MakeRoomForConnections.
+  // Limit on open connections; further ones are closed unread. 0: the default of MakeRoomForConnections for `workers`.
   uint32_t max_connections = 0;
   // Limit on concurrent calls per connection; further calls wait at the client.
   uint32_t max_streams = 64;

@@ -30,6 +30,10 @@ namespace ballast {
 namespace {
 
 constexpr uint32_t kDefaultConnections = 1024;
+// Most connections of a worker to one port: for calls, a data stream and the coordinator, while one is replaced; and
+// those of servers, standbys and commands.
+constexpr uint64_t kConnectionsPerWorker = 6, kOtherConnections = 64;
+constexpr absl::Duration kTellPause = absl::Minutes(1);
 // Files other than connections: logs, certificates, libraries, shared memory.
 constexpr uint64_t kOtherFiles = 256;
 // A connection's own descriptor and the one by which it is watched, at each of a server's two ports.
@@ -130,7 +134,7 @@ void Reset(int socket) {
 
 }  // namespace
 
-absl::StatusOr<uint32_t> MakeRoomForConnections(uint32_t wanted) {
+absl::StatusOr<uint32_t> MakeRoomForConnections(uint32_t wanted, uint32_t workers) {
   rlimit files = {};
   getrlimit(RLIMIT_NOFILE, &files);
   const uint64_t most = files.rlim_max < kOtherFiles ? 0 : (files.rlim_max - kOtherFiles) / kFilesPerConnection;
@@ -140,7 +144,8 @@ absl::StatusOr<uint32_t> MakeRoomForConnections(uint32_t wanted) {
                      files.rlim_max, " files; raise that limit (ulimit -Hn) to ",
                      std::max(wanted, 1u) * kFilesPerConnection + kOtherFiles, ", or allow fewer connections"));
   }
-  const uint64_t room = std::min<uint64_t>(most, wanted == 0 ? kDefaultConnections : wanted);
+  const uint64_t usual = std::max<uint64_t>(kDefaultConnections, kOtherConnections + kConnectionsPerWorker * workers);
+  const uint64_t room = std::min<uint64_t>(most, wanted == 0 ? usual : wanted);
   const rlim_t needed = room * kFilesPerConnection + kOtherFiles;
   if (files.rlim_cur < needed) {
     files.rlim_cur = needed;
@@ -191,9 +196,10 @@ void ConnectionGate::Listen(bool on) {
   }
 }
 
-void ConnectionGate::Open(std::function<void(int)> take, ConnectionOpening opening) {
+void ConnectionGate::Open(std::function<void(int)> take, ConnectionOpening opening, std::function<void()> on_full) {
   take_ = std::move(take);
   opening_ = std::move(opening);
+  on_full_ = std::move(on_full);
   std::vector<int> files = listeners_;
   files.push_back(wake_);
   for (const int file : files) {
@@ -244,7 +250,12 @@ void ConnectionGate::Accept(int listener) {
   }
   if (open_ >= most_) {
     ++refused_;
-    return Reset(socket);
+    Reset(socket);
+    if (on_full_ && absl::Now() >= tells_again_) {
+      on_full_();
+      tells_again_ = absl::Now() + kTellPause;
+    }
+    return;
   }
   const int watched = fcntl(socket, F_DUPFD_CLOEXEC, 0);
   // Hang-ups are always reported. The first bytes matter if they say whose connection it is.

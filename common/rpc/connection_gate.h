@@ -18,9 +18,9 @@
 namespace ballast {
 
 // Returns the number of connections, `wanted` at most, that the limit on open files allows; raises that limit if
-// needed. For a `wanted` of 0: 1,024, or fewer if there is no room. FAILED_PRECONDITION if there is no room for
-// `wanted`.
-absl::StatusOr<uint32_t> MakeRoomForConnections(uint32_t wanted);
+// needed. For a `wanted` of 0: what so many workers may need, but at least 1,024; fewer if there is no room for these.
+// FAILED_PRECONDITION if there is no room for `wanted`.
+absl::StatusOr<uint32_t> MakeRoomForConnections(uint32_t wanted, uint32_t workers = 1);
 
 // Connections whose first bytes are `text`; `take` gets them once `bytes` bytes, which include it, have arrived.
 struct ConnectionOpening {
@@ -46,8 +46,8 @@ class ConnectionGate {
 
   // Starts to accept connections. `take` gets non-blocking sockets, owns them, and is called by one thread. With
   // `opening`, it gets only those that begin differently, as soon as that is known, and those that say too little for a
-  // second.
-  void Open(std::function<void(int socket)> take, ConnectionOpening opening = {});
+  // second. `on_full` is called by that thread when it closes one beyond the limit, at most once a minute.
+  void Open(std::function<void(int socket)> take, ConnectionOpening opening = {}, std::function<void()> on_full = {});
 
   // Accepts no more connections; open ones stay. Idempotent.
   void Close();
@@ -75,6 +75,9 @@ class ConnectionGate {
   int epoll_ = -1, wake_ = -1;
   std::function<void(int)> take_;
   ConnectionOpening opening_;
+  std::function<void()> on_full_;
+  // Confined to the thread.
+  absl::Time tells_again_ = absl::InfinitePast();
   // A connection that has not said enough yet.
   struct Unsorted {
     int socket = -1;

@@ -92,7 +92,7 @@ class ConnectionGateTest : public ::testing::Test {
     auto gate = ConnectionGate::Listen(host, 0, most);
     ASSERT_TRUE(gate.ok()) << gate.status();
     gate_ = *std::move(gate);
-    gate_->Open([this](int socket) { taken_.Take(socket); });
+    gate_->Open([this](int socket) { taken_.Take(socket); }, {}, [this] { ++told_full_; });
   }
 
   // Opens a gate and waits until it has passed on a first peer.
@@ -115,6 +115,7 @@ class ConnectionGateTest : public ::testing::Test {
   }
 
   Taken taken_;
+  std::atomic<int> told_full_{0};
   std::unique_ptr<ConnectionGate> gate_;
 };
 
@@ -139,6 +140,11 @@ TEST_F(ConnectionGateTest, ClosesWhatIsBeyondTheLimitUnread) {
   EXPECT_TRUE(third.IsEnded());
   EXPECT_EQ(taken_.count(), 2u);
   EXPECT_EQ(gate_->refused(), 1u);
+  Peer fourth(gate_->port());
+  EXPECT_TRUE(fourth.IsEnded());
+  gate_->Close();
+  EXPECT_EQ(gate_->refused(), 2u);
+  EXPECT_EQ(told_full_, 1);
 }
 
 TEST_F(ConnectionGateTest, LetsTheNextInWhenOneHasEnded) {
@@ -242,6 +248,16 @@ TEST(MakeRoomForConnectionsTest, TakesTheUsualNumberUnasked) {
   ASSERT_TRUE(room.ok()) << room.status();
   EXPECT_GE(*room, 100u);
   EXPECT_LE(*room, 1024u);
+}
+
+TEST(MakeRoomForConnectionsTest, TakesWhatManyWorkersNeed) {
+  EXPECT_EQ(MakeRoomForConnections(0, 10).value(), MakeRoomForConnections(0).value());
+  EXPECT_EQ(MakeRoomForConnections(100, 250).value(), 100u);
+  const uint32_t room = MakeRoomForConnections(0, 4096).value();
+  rlimit files = {};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &files), 0);
+  const uint64_t most = (files.rlim_max - 256) / 4;
+  EXPECT_EQ(room, std::min<uint64_t>(most, 6 * 4096 + 64));
 }
 
 }  // namespace

@@ -111,7 +111,7 @@ absl::StatusOr<std::unique_ptr<ServingPort>> ServingPort::Open(
         connection.fd = socket;
         acceptor->HandleNewConnection(&connection);
       },
-      std::move(opening));
+      std::move(opening), options.on_full);
   return port;
 }
 

@@ -39,6 +39,8 @@ class ServingPort {
     int threads = 2;
     // Gets the connections that begin as a data stream, and owns their sockets; until Close. Empty: there are none.
     std::function<void(int socket)> serve_stream;
+    // See ConnectionGate::Open.
+    std::function<void()> on_full;
   };
 
   // `add_services` registers the services. INVALID_ARGUMENT for a bad address or bad security options, UNAVAILABLE
