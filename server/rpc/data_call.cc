@@ -11,8 +11,13 @@ namespace {
 // Smaller answers are written faster than another thread wakes.
 constexpr uint64_t kMinBytesForAnotherThread = 64 << 10;
 
-// The call whose request this thread handles.
+// Such answers of other clients' calls are written without another thread: less work than to wake one, but nobody's own
+// answer should wait for many.
+constexpr int kMostLentForOthers = 1;
+
+// The call whose request this thread handles, and the answers that it has written for others meanwhile.
 thread_local const void* handled_call = nullptr;
+thread_local int lent_for_others = 0;
 
 }  // namespace
 
@@ -73,12 +78,16 @@ void DataPlane::Call::Handle(grpc::ByteBuffer& connection_part, BufferPool::Buff
   if (span_ != nullptr) span_->request_bytes = bytes;
   if (handler_ == &Call::PushPull) response_bytes_ = bytes;
   const void* const before = std::exchange(handled_call, this);
+  lent_for_others = 0;
   (this->*handler_)();
   handled_call = before;
 }
 
-void DataPlane::Call::RunForClient(absl::AnyInvocable<void() &&> then) {
-  if (handled_call == nullptr || handled_call == this || response_bytes_ < kMinBytesForAnotherThread) {
+void DataPlane::Call::RunForClient(absl::AnyInvocable<void() &&> then, bool lends) {
+  const bool own = handled_call == nullptr || handled_call == this;
+  if (own || response_bytes_ < kMinBytesForAnotherThread) return std::move(then)();
+  if (lends && TakesPieces() && lent_for_others < kMostLentForOthers) {
+    ++lent_for_others;
     return std::move(then)();
   }
   RunLater(std::move(then));

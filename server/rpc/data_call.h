@@ -63,6 +63,8 @@ class DataPlane::Call : public std::enable_shared_from_this<Call> {
   // The carrier's part, of a call that has not ended yet. Both end it.
   virtual void Send(grpc::ByteBuffer response) = 0;
   virtual void Fail(const absl::Status& status) = 0;
+  // Returns whether an answer's values may stay where they are.
+  virtual bool TakesPieces() const { return false; }
   // Soon calls `then`, which keeps the call, in a thread for the client.
   virtual void RunLater(absl::AnyInvocable<void() &&> then) = 0;
   // The token that the client presented; valid as long as the call.
@@ -150,8 +152,8 @@ class DataPlane::Call : public std::enable_shared_from_this<Call> {
 
   // Calls `then`, which answers the call after a wait: in this thread, or, if the work is for another client's call, in
   // a thread for this call's client. Otherwise the worker that ends a wait would have the answers to all others written
-  // before its own.
-  void RunForClient(absl::AnyInvocable<void() &&> then);
+  // before its own. `lends`: the answer may lend its values instead of copying or encoding them.
+  void RunForClient(absl::AnyInvocable<void() &&> then, bool lends);
 
   void EndWith(grpc::ByteBuffer response);
   // Returns a callback that ends the call with `response`, or with an error if its durability fails.

@@ -179,9 +179,10 @@ void DataPlane::Call::AnswerWithValues(const std::string& job, const PullQuery& 
     // The worker may push a gradient of these values, so a recovered shard must not be older than they are.
     plane.shard_->AwaitDurable(call->Ending(std::move(response->bytes)));
   };
-  auto answer = [call, write = std::move(write)](const absl::Status& status) mutable {
+  const bool lends = (*codec)->encoding() == v1::ENCODING_FP32;
+  auto answer = [call, lends, write = std::move(write)](const absl::Status& status) mutable {
     if (!status.ok()) return call->End(status);
-    call->RunForClient(std::move(write));
+    call->RunForClient(std::move(write), lends);
   };
   timer_.Enter(CallPhase::kWait);
   // The callback may end the call before AwaitPull returns, but not delete it.

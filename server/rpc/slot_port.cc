@@ -77,6 +77,8 @@ class DataPlane::SlotCall : public Call {
     port_->Respond(slot_, {.code = grpc::OK, .offset = spot->offset, .bytes = spot->bytes});
   }
 
+  bool TakesPieces() const override { return request_.takes_pieces; }
+
   void RunLater(absl::AnyInvocable<void() &&> then) override { port_->RunLater(std::move(then)); }
 
   void Fail(const absl::Status& status) override {
