@@ -26,6 +26,7 @@ absl::StatusOr<LeaseEnds::Response> LeaseEnds::End(const DoneLease& lease) {
     if (!progress.ok()) return progress.status();
     response = *std::move(progress);
   }
+  if (lease.id == 0) return response;
   absl::Status status = coordinator_.CompleteLease(lease.id, lease.steps, lease.batches);
   if (!status.ok()) return status;
   return response;

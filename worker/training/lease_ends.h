@@ -12,8 +12,9 @@
 
 namespace ballast {
 
-// A lease whose batches have all been trained.
+// A lease whose batches have all been trained, or a report without one.
 struct DoneLease {
+  // 0: no lease is done.
   uint64_t id = 0;
   // The worker's steps and batches at its end.
   uint64_t steps = 0;
@@ -22,7 +23,8 @@ struct DoneLease {
   std::optional<v1::WorkerProgress> progress;
 };
 
-// Tells the coordinator which leases are done, in a thread of its own, so that training goes on during the calls.
+// Tells the coordinator which leases are done and how far the worker is, in a thread of its own, so that training goes
+// on during the calls.
 // Thread safety: one thread calls it. The destructor waits for the calls, which end within their timeouts.
 class LeaseEnds {
  public:
@@ -30,10 +32,12 @@ class LeaseEnds {
   explicit LeaseEnds(CoordinatorLink* coordinator) : coordinator_(*coordinator) {}
 
   // Reports the lease's progress, then completes the lease, so that an epoch's sums are whole once its last lease is
-  // done. All its pushes must have been acknowledged, and the lease before must have been awaited.
+  // done. All its pushes must have been acknowledged, and what was begun before must have been awaited.
   void Begin(DoneLease lease);
 
-  // Waits until the lease is complete. Returns the response to its report; nullopt if there was none, or if no lease
+  // Returns whether Await need not wait.
+  bool ready() const { return !response_.has_value() || response_->Ready(); }
+  // Waits until the lease is complete. Returns the response to its report; nullopt if there was none, or if nothing
   // has begun since the last call.
   absl::StatusOr<std::optional<v1::JobProgress>> Await();
 

@@ -221,6 +221,9 @@ absl::Status TrainingLoop::Train(const Batch& batch) {
       if (!status.ok()) return status;
     }
   }
+  if (lease_ends_.ready()) {
+    if (absl::Status status = AwaitLeaseEnd(); !status.ok()) return status;
+  }
   // The forward pass has waited for the pushes of the batch before.
   BeginLeaseEnd();
   ++batches_;
@@ -228,8 +231,7 @@ absl::Status TrainingLoop::Train(const Batch& batch) {
   batches_of_step_ = 0;
   ++step_;
   if (options_.metrics != nullptr) options_.metrics->AddStep(absl::Now() - step_began_);
-  if (++unrecorded_steps_ < options_.report_every_steps) return absl::OkStatus();
-  return Report(nullptr);
+  return ++unrecorded_steps_ < options_.report_every_steps ? absl::OkStatus() : BeginReport();
 }
 
 // Pauses at the servers, because no one should wait for a worker that itself waits for others to finish the last data.
@@ -272,10 +274,33 @@ void TrainingLoop::BeginLeaseEnd() {
 absl::Status TrainingLoop::AwaitLeaseEnd() {
   absl::StatusOr<std::optional<v1::JobProgress>> progress = lease_ends_.Await();
   if (!progress.ok() || !progress->has_value()) return progress.status();
+  const std::optional<Reported> reported = std::exchange(reported_, std::nullopt);
   // Reports of leases have no rate.
   if ((*progress)->learning_rate() == 0) (*progress)->set_learning_rate(progress_.learning_rate());
   progress_ = **std::move(progress);
+  return reported.has_value() ? Record(*reported) : absl::OkStatus();
+}
+
+absl::Status TrainingLoop::BeginReport() {
+  // Reports arrive in the order of their steps.
+  if (absl::Status status = AwaitLeaseEnd(); !status.ok()) return status;
+  const ExchangeStats stats = TakeStats();
+  reported_ = Reported{.loss_scale = stats.loss_scale, .epoch = epoch_};
+  unrecorded_steps_ = 0;
+  lease_ends_.Begin({.progress = TakeTally(stats)});
   return absl::OkStatus();
+}
+
+absl::Status TrainingLoop::Record(const Reported& reported) {
+  if (parts_.recorder == nullptr) return absl::OkStatus();
+  if (absl::Status status = parts_.recorder->Train(progress_, reported.loss_scale); !status.ok()) return status;
+  if (reported.evaluation.has_value()) {
+    const v1::Evaluation& evaluation = *reported.evaluation;
+    absl::Status status = parts_.recorder->Test(evaluation, progress_.seconds());
+    if (status.ok()) status = parts_.recorder->KeepBest(*parts_.model, evaluation, progress_);
+    if (!status.ok()) return status;
+  }
+  return parts_.recorder->EndEpochs(progress_, reported.epoch);
 }
 
 absl::Status TrainingLoop::EndEpoch(uint32_t epochs_done) {
@@ -372,14 +397,7 @@ absl::Status TrainingLoop::Report(const v1::Evaluation* evaluation) {
     std::cerr << absl::StrFormat("epoch %d: test loss %.4g", evaluation->epoch(), evaluation->loss())
               << EvaluationText(*evaluation) << std::endl;
   }
-  if (parts_.recorder == nullptr) return absl::OkStatus();
-  if (absl::Status status = parts_.recorder->Train(progress_, stats.loss_scale); !status.ok()) return status;
-  if (evaluation != nullptr) {
-    absl::Status status = parts_.recorder->Test(*evaluation, progress_.seconds());
-    if (status.ok()) status = parts_.recorder->KeepBest(*parts_.model, *evaluation, progress_);
-    if (!status.ok()) return status;
-  }
-  return parts_.recorder->EndEpochs(progress_, epoch_);
+  return Record({stats.loss_scale, epoch_, evaluation == nullptr ? std::nullopt : std::make_optional(*evaluation)});
 }
 
 }  // namespace ballast

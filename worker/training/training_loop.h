@@ -155,8 +155,17 @@ class TrainingLoop {
   absl::Status EndLease(const Batch& batch);
   // Begins to report and complete the done lease, if there is one. Its pushes must have been acknowledged.
   void BeginLeaseEnd();
-  // Waits until that is done, and learns the job's progress.
+  // Waits until that is done, or the report that has begun, and learns and records the job's progress.
   absl::Status AwaitLeaseEnd();
+  // What the recorder needs besides the progress that a report returns.
+  struct Reported {
+    std::optional<float> loss_scale;
+    uint32_t epoch = 0;
+    std::optional<v1::Evaluation> evaluation = std::nullopt;
+  };
+  // Begins to report what has not been reported, while training goes on.
+  absl::Status BeginReport();
+  absl::Status Record(const Reported& reported);
   absl::Status EndEpoch(uint32_t epochs_done);
   absl::Status EndJob();
   // Returns the figures of both exchanges since the last call.
@@ -164,6 +173,7 @@ class TrainingLoop {
   void SetAcknowledgedPushes(v1::WorkerProgress& progress) const;
   // Returns the progress since the last call; `stats` are those since then.
   v1::WorkerProgress TakeTally(const ExchangeStats& stats);
+  // Reports, and waits for the response.
   absl::Status Report(const v1::Evaluation* evaluation);
 
   const Parts parts_;
@@ -181,6 +191,8 @@ class TrainingLoop {
   // Steps since the last line of the run's metrics.
   uint64_t unrecorded_steps_ = 0;
   Tally tally_;
+  // Set while a report is under way that is to be recorded.
+  std::optional<Reported> reported_;
   // The lease whose last pushes may be in flight.
   std::optional<DoneLease> done_lease_;
   v1::JobProgress progress_;

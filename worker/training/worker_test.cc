@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/training/worker.h"
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 
@@ -60,11 +61,12 @@ class ForgetfulCoordinator : public JobCoordinator {
   int joins_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
-// Hands out leases of one step each, and counts those whose next step is pushed before they are complete.
+// Hands out leases of a few steps each, and counts those, and the reports, before whose response another step is
+// pushed.
 class LeasingCoordinator : public JobCoordinator {
  public:
-  LeasingCoordinator(int leases, FakeParameterService* shard)
-      : JobCoordinator({"127.0.0.1:1"}), leases_(leases), shard_(*shard) {}
+  LeasingCoordinator(int leases, uint32_t steps, FakeParameterService* shard)
+      : JobCoordinator({"127.0.0.1:1"}), leases_(leases), steps_(steps), shard_(*shard) {}
 
   grpc::Status AcquireLease(grpc::ServerContext*, const v1::AcquireLeaseRequest*,
                             v1::AcquireLeaseResponse* response) override {
@@ -72,8 +74,8 @@ class LeasingCoordinator : public JobCoordinator {
     response->set_finished(given_ == leases_);
     if (response->finished()) return grpc::Status::OK;
     response->mutable_lease()->set_id(++given_);
-    response->mutable_lease()->set_end(1);
-    response->mutable_lease()->set_steps(1);
+    response->mutable_lease()->set_end(steps_);
+    response->mutable_lease()->set_steps(steps_);
     return grpc::Status::OK;
   }
   grpc::Status ReportProgress(grpc::ServerContext* context, const v1::ReportProgressRequest* request,
@@ -82,6 +84,13 @@ class LeasingCoordinator : public JobCoordinator {
       absl::MutexLock lock(&mutex_);
       examples_ += request->progress().work().examples();
     }
+    // As below.
+    const absl::Time deadline = absl::Now() + absl::Milliseconds(100);
+    bool later = false;
+    do {
+      later = shard_.sequences().size() > request->progress().step();
+    } while (!later && absl::Now() < deadline);
+    if (later) ++reports_overlapped_;
     return FakeCoordinatorService::ReportProgress(context, request, response);
   }
   grpc::Status CompleteLease(grpc::ServerContext*, const v1::CompleteLeaseRequest* request,
@@ -113,9 +122,13 @@ class LeasingCoordinator : public JobCoordinator {
     return overlapped_;
   }
 
+  int reports_overlapped() const { return reports_overlapped_; }
+
  private:
   const uint64_t leases_;
+  const uint32_t steps_;
   FakeParameterService& shard_;
+  std::atomic<int> reports_overlapped_{0};
   absl::Mutex mutex_;
   uint64_t given_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t examples_ ABSL_GUARDED_BY(mutex_) = 0;
@@ -125,7 +138,7 @@ class LeasingCoordinator : public JobCoordinator {
 };
 
 // A worker of a small job.
-absl::StatusOr<std::unique_ptr<Worker>> MakeWorker(const std::string& coordinator) {
+absl::StatusOr<std::unique_ptr<Worker>> MakeWorker(const std::string& coordinator, uint32_t report_every_steps = 0) {
   const std::string folder = testing::TempDir() + "/worker";
   std::filesystem::create_directories(folder);
   std::ofstream(folder + "/train.csv") << "1,2,0\n2,1,1\n";
@@ -141,6 +154,7 @@ absl::StatusOr<std::unique_ptr<Worker>> MakeWorker(const std::string& coordinato
   job.mutable_model()->mutable_loss()->mutable_softmax_cross_entropy();
   job.mutable_training()->set_epochs(1);
   job.mutable_training()->set_batch_size(1);
+  job.mutable_training()->set_report_every_steps(report_every_steps);
   job.mutable_optimizer()->mutable_sgd()->set_learning_rate(0.1f);
   job.mutable_policy()->mutable_async();
   return Worker::Create(std::move(options));
@@ -182,7 +196,7 @@ TEST_F(WorkerTest, GoesOnAtTheControlPortThatTheShardMapNames) {
 TEST(WorkerLeasesTest, TrainsWhileALeaseEnds) {
   constexpr int kLeases = 20;
   FakeParameterService shard;
-  LeasingCoordinator coordinator(kLeases, &shard);
+  LeasingCoordinator coordinator(kLeases, /*steps=*/1, &shard);
   coordinator.SetHeartbeat(grpc::Status::OK, v1::JOB_STATE_RUNNING, "");
   FakeServer server(&coordinator, &shard);
   coordinator.MoveShard(0, server.address());
@@ -194,6 +208,20 @@ TEST(WorkerLeasesTest, TrainsWhileALeaseEnds) {
   EXPECT_TRUE(coordinator.in_order());
   // Not all: a lease whose next batch is not there yet is completed first.
   EXPECT_GT(coordinator.overlapped(), 0);
+}
+
+TEST(WorkerLeasesTest, TrainsWhileItReports) {
+  FakeParameterService shard;
+  LeasingCoordinator coordinator(/*leases=*/10, /*steps=*/2, &shard);
+  coordinator.SetHeartbeat(grpc::Status::OK, v1::JOB_STATE_RUNNING, "");
+  FakeServer server(&coordinator, &shard);
+  coordinator.MoveShard(0, server.address());
+  const auto worker = MakeWorker(server.address(), /*report_every_steps=*/1);
+  ASSERT_TRUE(worker.ok()) << worker.status();
+  const absl::Status status = (*worker)->Run();
+  EXPECT_TRUE(status.ok()) << status;
+  // Those of each lease's first step; its end awaits the last one.
+  EXPECT_GT(coordinator.reports_overlapped(), 5);
 }
 
 }  // namespace
