@@ -22,7 +22,7 @@ absl::StatusOr<LeaseEnds::Response> LeaseEnds::Await() {
 absl::StatusOr<LeaseEnds::Response> LeaseEnds::End(const DoneLease& lease) {
   Response response;
   if (lease.progress.has_value()) {
-    absl::StatusOr<v1::JobProgress> progress = coordinator_.ReportProgress(*lease.progress, std::nullopt);
+    absl::StatusOr<v1::JobProgress> progress = coordinator_.ReportProgress(*lease.progress, lease.evaluation);
     if (!progress.ok()) return progress.status();
     response = *std::move(progress);
   }

@@ -21,6 +21,8 @@ struct DoneLease {
   uint64_t batches = 0;
   // What has not been reported; nullopt if all has.
   std::optional<v1::WorkerProgress> progress;
+  // Reported with the progress.
+  std::optional<v1::Evaluation> evaluation = std::nullopt;
 };
 
 // Tells the coordinator which leases are done and how far the worker is, in a thread of its own, so that training goes

@@ -231,7 +231,7 @@ absl::Status TrainingLoop::Train(const Batch& batch) {
   batches_of_step_ = 0;
   ++step_;
   if (options_.metrics != nullptr) options_.metrics->AddStep(absl::Now() - step_began_);
-  return ++unrecorded_steps_ < options_.report_every_steps ? absl::OkStatus() : BeginReport();
+  return ++unrecorded_steps_ < options_.report_every_steps ? absl::OkStatus() : BeginReport(std::nullopt);
 }
 
 // Pauses at the servers, because no one should wait for a worker that itself waits for others to finish the last data.
@@ -281,23 +281,27 @@ absl::Status TrainingLoop::AwaitLeaseEnd() {
   return reported.has_value() ? Record(*reported) : absl::OkStatus();
 }
 
-absl::Status TrainingLoop::BeginReport() {
+absl::Status TrainingLoop::BeginReport(std::optional<v1::Evaluation> evaluation) {
   // Reports arrive in the order of their steps.
   if (absl::Status status = AwaitLeaseEnd(); !status.ok()) return status;
   const ExchangeStats stats = TakeStats();
-  reported_ = Reported{.loss_scale = stats.loss_scale, .epoch = epoch_};
+  reported_ = Reported{stats.loss_scale, epoch_, evaluation};
   unrecorded_steps_ = 0;
-  lease_ends_.Begin({.progress = TakeTally(stats)});
+  lease_ends_.Begin({.progress = TakeTally(stats), .evaluation = std::move(evaluation)});
   return absl::OkStatus();
 }
 
 absl::Status TrainingLoop::Record(const Reported& reported) {
+  const std::optional<v1::Evaluation>& evaluation = reported.evaluation;
+  if (evaluation.has_value()) {
+    std::cerr << absl::StrFormat("epoch %d: test loss %.4g", evaluation->epoch(), evaluation->loss())
+              << EvaluationText(*evaluation) << std::endl;
+  }
   if (parts_.recorder == nullptr) return absl::OkStatus();
   if (absl::Status status = parts_.recorder->Train(progress_, reported.loss_scale); !status.ok()) return status;
-  if (reported.evaluation.has_value()) {
-    const v1::Evaluation& evaluation = *reported.evaluation;
-    absl::Status status = parts_.recorder->Test(evaluation, progress_.seconds());
-    if (status.ok()) status = parts_.recorder->KeepBest(*parts_.model, evaluation, progress_);
+  if (evaluation.has_value()) {
+    absl::Status status = parts_.recorder->Test(*evaluation, progress_.seconds());
+    if (status.ok()) status = parts_.recorder->KeepBest(*parts_.model, *evaluation, progress_);
     if (!status.ok()) return status;
   }
   return parts_.recorder->EndEpochs(progress_, reported.epoch);
@@ -319,7 +323,7 @@ absl::Status TrainingLoop::EndEpoch(uint32_t epochs_done) {
     evaluation->set_step(std::max(step_, progress_.step()));
   }
   epoch_ = epochs_done;
-  return Report(evaluation.has_value() ? &*evaluation : nullptr);
+  return Report(std::move(evaluation));
 }
 
 absl::Status TrainingLoop::EndOpenEpoch(uint32_t epochs_done) {
@@ -336,7 +340,7 @@ absl::Status TrainingLoop::EndJob() {
   // If the training ended between two epochs, the last one was evaluated.
   const uint32_t begun = parts_.coordinator->epochs_done();
   const uint32_t epochs = begun > 0 ? std::min(begun, options_.epochs) : options_.epochs;
-  return epochs == epoch_ && epoch_ < options_.epochs ? Report(nullptr) : EndEpoch(epochs);
+  return epochs == epoch_ && epoch_ < options_.epochs ? Report(std::nullopt) : EndEpoch(epochs);
 }
 
 ExchangeStats TrainingLoop::TakeStats() {
@@ -384,20 +388,9 @@ v1::WorkerProgress TrainingLoop::TakeTally(const ExchangeStats& stats) {
   return mine;
 }
 
-absl::Status TrainingLoop::Report(const v1::Evaluation* evaluation) {
-  // Reports arrive in the order of their steps.
-  if (absl::Status status = AwaitLeaseEnd(); !status.ok()) return status;
-  const ExchangeStats stats = TakeStats();
-  absl::StatusOr<v1::JobProgress> progress = parts_.coordinator->ReportProgress(
-      TakeTally(stats), evaluation == nullptr ? std::nullopt : std::make_optional(*evaluation));
-  if (!progress.ok()) return progress.status();
-  progress_ = *std::move(progress);
-  unrecorded_steps_ = 0;
-  if (evaluation != nullptr) {
-    std::cerr << absl::StrFormat("epoch %d: test loss %.4g", evaluation->epoch(), evaluation->loss())
-              << EvaluationText(*evaluation) << std::endl;
-  }
-  return Record({stats.loss_scale, epoch_, evaluation == nullptr ? std::nullopt : std::make_optional(*evaluation)});
+absl::Status TrainingLoop::Report(std::optional<v1::Evaluation> evaluation) {
+  absl::Status status = BeginReport(std::move(evaluation));
+  return status.ok() ? AwaitLeaseEnd() : status;
 }
 
 }  // namespace ballast

@@ -161,10 +161,10 @@ class TrainingLoop {
   struct Reported {
     std::optional<float> loss_scale;
     uint32_t epoch = 0;
-    std::optional<v1::Evaluation> evaluation = std::nullopt;
+    std::optional<v1::Evaluation> evaluation;
   };
   // Begins to report what has not been reported, while training goes on.
-  absl::Status BeginReport();
+  absl::Status BeginReport(std::optional<v1::Evaluation> evaluation);
   absl::Status Record(const Reported& reported);
   absl::Status EndEpoch(uint32_t epochs_done);
   absl::Status EndJob();
@@ -174,7 +174,7 @@ class TrainingLoop {
   // Returns the progress since the last call; `stats` are those since then.
   v1::WorkerProgress TakeTally(const ExchangeStats& stats);
   // Reports, and waits for the response.
-  absl::Status Report(const v1::Evaluation* evaluation);
+  absl::Status Report(std::optional<v1::Evaluation> evaluation);
 
   const Parts parts_;
   const Options options_;
