@@ -2,7 +2,6 @@
 #include "worker/device/cpu/gemm/small_batch_gemm.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <thread>
 #include <utility>
@@ -53,9 +52,9 @@ void SmallBatchGemm::Multiply(const Product& q) {
   }
 }
 
-void SmallBatchGemm::Run(const Tile& tile, int64_t rows, int64_t columns) const {
+void SmallBatchGemm::Run(TileLayout layout, const Tile& tile, int64_t rows, int64_t columns) const {
   const int64_t vectors = (columns + kernel_.vector_floats - 1) / kernel_.vector_floats;
-  kernel_.tiles[rows - 1][vectors - 1](tile);
+  kernel_.tiles[static_cast<int>(layout)][rows - 1][vectors - 1](tile);
 }
 
 void SmallBatchGemm::Split(int64_t size, int64_t unit, const std::function<void(Range, int)>& work) const {
@@ -114,7 +113,7 @@ void SmallBatchGemm::ForwardColumns(Range range) const {
   const Product& q = begun_;
   const int64_t width = kernel_.width();
   const int64_t padded = RoundUp(q.rows, width);
-  Tile tile{.left_row = q.depth, .left_step = 1, .right_step = width, .c_row = padded, .fetch_row = q.depth};
+  Tile tile{.left_row = q.depth, .c_row = padded, .fetch_row = q.depth};
   for (int64_t p = 0; p < q.depth; p += kDepth) {
     tile.depth = std::min(kDepth, q.depth - p);
     tile.accumulate = p > 0;
@@ -124,7 +123,7 @@ void SmallBatchGemm::ForwardColumns(Range range) const {
         tile.right = begun_right_ + i * q.depth + p * width;
         tile.c = begun_sums_ + j * padded + i;
         tile.fetch = i == 0 && j + 2 * kRows <= range.end ? tile.left + kRows * q.depth : nullptr;
-        Run(tile, std::min(kRows, range.end - j), std::min(width, q.rows - i));
+        Run(TileLayout::kRowsTimesPanel, tile, std::min(kRows, range.end - j), std::min(width, q.rows - i));
       }
     }
   }
@@ -144,28 +143,31 @@ void SmallBatchGemm::InputGradient(const Product& q) {
   });
 }
 
-// Uses the interleaved a. The weights b [depth, columns] are the right side, in blocks of kDepth rows and kColumns.
-// Rows of a large matrix are often a power of two apart, so that a panel's rows would evict each other from the
-// cache: the first tiles that read a panel pack it for later ones, and all tiles together prefetch the next block.
-// The packed block (128 KiB) and the sums (2 KiB per row of c) stay in the L2 cache.
+// Uses the interleaved a. The weights b [depth, columns] are the right side, in blocks of depth_of_block rows and
+// columns_of_block. Rows of a large matrix are often a power of two apart, so that a panel's rows would evict each
+// other from the cache: the first tiles that read a panel pack it for later ones, and all tiles together prefetch the
+// next block. A panel (8 or 16 KiB) stays in the L1 cache while its tiles are computed; the packed block (128 KiB), the
+// next one and the sums stay in the L2 cache.
 void SmallBatchGemm::InputGradientColumns(const Product& q, Range range, std::vector<float>& memory) const {
-  constexpr int64_t kDepth = 64;
-  constexpr int64_t kColumns = 512;
+  constexpr int64_t kBlock = 32768;
   const int64_t width = kernel_.width();
-  float* const block = Reserve(memory, kColumns * (kDepth + q.rows));
+  const int64_t depth_of_block = width > 16 ? 64 : 128;
+  const int64_t columns_of_block = kBlock / depth_of_block;
+  float* const block = Reserve(memory, kBlock + columns_of_block * q.rows);
   // Stored in panels [rows, width].
-  float* const sums = block + kColumns * kDepth;
-  Tile tile{.left_row = 1, .left_step = kRows, .c_row = width, .fetch_row = q.columns};
-  for (int64_t j0 = range.begin; j0 < range.end; j0 += kColumns) {
-    const int64_t columns = std::min(kColumns, range.end - j0);
-    for (int64_t p = 0; p < q.depth; p += kDepth) {
-      tile.depth = std::min(kDepth, q.depth - p);
+  float* const sums = block + kBlock;
+  Tile tile{.right_row = q.columns, .c_row = width, .fetch_row = q.columns};
+  for (int64_t j0 = range.begin; j0 < range.end; j0 += columns_of_block) {
+    const int64_t columns = std::min(columns_of_block, range.end - j0);
+    for (int64_t p = 0; p < q.depth; p += depth_of_block) {
+      tile.depth = std::min(depth_of_block, q.depth - p);
       tile.accumulate = p > 0;
-      // The next block, which the tiles prefetch in pieces of kRows rows and kDepth columns.
-      const bool last = p + kDepth >= q.depth;
-      const int64_t next_p = last ? 0 : p + kDepth;
-      const int64_t next_j = last ? j0 + kColumns : j0;
-      const int64_t next_columns = std::min(kColumns, range.end - next_j);
+      // The next block, which the first tiles prefetch in pieces of kRows rows and depth_of_block columns.
+      const bool last = p + depth_of_block >= q.depth;
+      const int64_t next_p = last ? 0 : p + depth_of_block;
+      const int64_t next_j = last ? j0 + columns_of_block : j0;
+      const int64_t next_columns = std::min(columns_of_block, range.end - next_j);
+      const int64_t next_depth = std::min(depth_of_block, q.depth - next_p);
       int64_t row = 0, column = 0;
       for (int64_t j = 0; j < columns; j += width) {
         const int64_t n = std::min(width, columns - j);
@@ -177,14 +179,14 @@ void SmallBatchGemm::InputGradientColumns(const Product& q, Range range, std::ve
           const bool packs = i == 0 && whole_vectors;
           tile.left = q.a + i * q.depth + p * kRows;
           tile.right = packs ? weights : panel;
-          tile.right_step = packs ? q.columns : width;
-          tile.copy = packs ? panel : nullptr;
+          tile.copy = panel;
           tile.c = sums + j * q.rows + i * width;
-          const bool fetches = column < next_columns && next_p + row + kRows <= q.depth;
+          const bool fetches = column < next_columns && row + kRows <= next_depth;
           tile.fetch = fetches ? q.b + (next_p + row) * q.columns + next_j + column : nullptr;
-          column += kDepth;
+          column += depth_of_block;
           if (column >= next_columns) column = 0, row += kRows;
-          Run(tile, std::min(kRows, q.rows - i), n);
+          Run(packs ? TileLayout::kInterleavedTimesRows : TileLayout::kInterleavedTimesPanel, tile,
+              std::min(kRows, q.rows - i), n);
         }
       }
     }
@@ -231,40 +233,35 @@ void SmallBatchGemm::ComputeRows(WeightGradient& gradient, int64_t begin, int64_
   }
 }
 
-// kColumns of the right side (128 KiB at a batch of 64) stay in the L2 cache while rows of c are written.
+// While a panel of the right side passes, the left side of kGroups groups (9 KiB at a batch of 64) stays in the L1
+// cache. Rows are stored through the caches, since another thread reads them soon: past them, the time doubles on some
+// processors.
 void SmallBatchGemm::WeightGradientRows(const WeightGradient& gradient, Range range) const {
+  constexpr int64_t kGroups = 6;
   const Product& q = gradient.product;
-  constexpr int64_t kColumns = 512;
-  // A c too large for the caches is stored past them, which halves the memory traffic.
-  constexpr int64_t kLeastToStream = int64_t{4} << 20;
   const int64_t width = kernel_.width();
-  Tile tile{.left_row = 1, .left_step = kRows, .right_step = width, .depth = q.depth};
-  const bool stream = q.rows * q.columns >= kLeastToStream && q.columns * sizeof(float) % kLineBytes == 0 &&
-                      reinterpret_cast<uintptr_t>(q.c) % kLineBytes == 0;
+  Tile tile{.depth = q.depth};
   // Holds a tile of c that ends inside a vector.
   alignas(kLineBytes) float end[kRows * TileKernel::kMostWidth];
-  for (int64_t j0 = 0; j0 < q.columns; j0 += kColumns) {
-    const int64_t j1 = std::min(j0 + kColumns, q.columns);
-    for (int64_t i = range.begin; i < range.end; i += kRows) {
-      const int64_t rows = std::min(kRows, range.end - i);
-      tile.left = gradient.left + i * q.depth;
-      for (int64_t j = j0; j < j1; j += width) {
-        const int64_t n = std::min(width, j1 - j);
-        const bool whole_vectors = n % kernel_.vector_floats == 0;
+  for (int64_t i0 = range.begin; i0 < range.end; i0 += kGroups * kRows) {
+    const int64_t i1 = std::min(i0 + kGroups * kRows, range.end);
+    for (int64_t j = 0; j < q.columns; j += width) {
+      const int64_t n = std::min(width, q.columns - j);
+      const bool whole_vectors = n % kernel_.vector_floats == 0;
+      tile.right = gradient.right + j * q.depth;
+      tile.c_row = whole_vectors ? q.columns : width;
+      for (int64_t i = i0; i < i1; i += kRows) {
+        const int64_t rows = std::min(kRows, i1 - i);
         float* const c = q.c + i * q.columns + j;
-        tile.right = gradient.right + j * q.depth;
+        tile.left = gradient.left + i * q.depth;
         tile.c = whole_vectors ? c : end;
-        tile.c_row = whole_vectors ? q.columns : width;
-        tile.stream = whole_vectors && stream;
-        Run(tile, rows, n);
+        Run(TileLayout::kInterleavedTimesPanel, tile, rows, n);
         for (int64_t r = 0; r < rows && !whole_vectors; ++r) {
           std::memcpy(c + r * q.columns, end + r * width, n * sizeof(float));
         }
       }
     }
   }
-  // Makes streamed data visible before anything that this thread stores later.
-  if (stream) std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 
 }  // namespace ballast

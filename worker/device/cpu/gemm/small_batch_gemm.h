@@ -81,7 +81,7 @@ class SmallBatchGemm {
   // Calls work(range, its index) on one thread each, for consecutive ranges of [0, size). The size of each range
   // except the last is a multiple of `unit`.
   void Split(int64_t size, int64_t unit, const std::function<void(Range, int)>& work) const;
-  void Run(const Tile& tile, int64_t rows, int64_t columns) const;
+  void Run(TileLayout layout, const Tile& tile, int64_t rows, int64_t columns) const;
 
   const TileKernel& kernel_;
   const int threads_;
