@@ -74,12 +74,18 @@ void Transpose(const float* from, int64_t from_row, int64_t rows, int64_t column
 }
 
 void PackPanels(const float* from, int64_t from_row, int64_t depth, int64_t columns, int64_t width, float* to) {
-  for (int64_t p = 0; p < depth; ++p, from += from_row) {
-    float* row = to + p * width;
-    for (int64_t j = 0; j < columns; j += width, row += depth * width) {
+  // A few rows at a time, since panels may be a power of two apart, and such lines have few places in a cache.
+  constexpr int64_t kRowsAtOnce = 8;
+  for (int64_t first = 0; first < depth; first += kRowsAtOnce, from += kRowsAtOnce * from_row) {
+    const int64_t rows = std::min(kRowsAtOnce, depth - first);
+    float* panel = to + first * width;
+    for (int64_t j = 0; j < columns; j += width, panel += depth * width) {
       const int64_t n = std::min(width, columns - j);
-      CopyPanelRow(from + j, n, row);
-      std::fill(row + n, row + width, 0.0f);
+      for (int64_t p = 0; p < rows; ++p) {
+        float* const row = panel + p * width;
+        CopyPanelRow(from + p * from_row + j, n, row);
+        std::fill(row + n, row + width, 0.0f);
+      }
     }
   }
 }
