@@ -408,6 +408,17 @@ TEST_F(HostileStreamTest, PartOfAMessageHoldsOnlyItsOwnPlace) {
   EXPECT_TRUE(watcher_->Pull(0, {{1, absl::MakeSpan(values)}}).Get().ok());
 }
 
+TEST_F(HostileStreamTest, ASmallMessageOnItsWayHoldsLittle) {
+  stranger_.Open();
+  const std::string pull = PullOf(2, 0);
+  const uint64_t before = StatusOf(*watcher_).bytes_in_flight();
+  ASSERT_TRUE(stranger_.WriteFrame(CallOf(1, 1, pull.size())));
+  const absl::Time give_up = absl::Now() + kPatience;
+  while (StatusOf(*watcher_).bytes_in_flight() <= before && absl::Now() < give_up) std::this_thread::yield();
+  EXPECT_GT(StatusOf(*watcher_).bytes_in_flight(), before);
+  EXPECT_LE(StatusOf(*watcher_).bytes_in_flight(), before + (64 << 10));
+}
+
 TEST_F(HostileStreamTest, AClientThatReadsNothingIsEndedAndCostsItsCreditsOnly) {
   stranger_.Open();
   const std::string pull = PullOf(1, 0);

@@ -4,9 +4,14 @@
 #include <algorithm>
 
 #include "common/wire/direct_call.h"
+#include "common/wire/limits.h"
 
 namespace ballast {
 namespace {
+
+// A byte of a request becomes at most that many: an empty gradient has 2 in a message, and below 250 as all that is
+// parsed from it and looked up for it.
+constexpr uint64_t kMostParsedBytes = 128;
 
 // Smaller answers are written faster than another thread wakes.
 constexpr uint64_t kMinBytesForAnotherThread = 64 << 10;
@@ -60,13 +65,15 @@ void DataPlane::Call::EndSpan() {
   plane_->tracing_->Add(std::move(*span_));
 }
 
-absl::Status DataPlane::Call::Admit() {
+absl::Status DataPlane::Call::Admit(uint64_t request_bytes) {
   if (absl::Status access = plane_->access_->Check(Token(), Name(), ""); !access.ok()) return OnShard(access);
   if (absl::Status serving = plane_->serving_->Check(); !serving.ok()) return OnShard(serving);
   // Readers may only pull.
   const bool pulls = handler_ == &Call::Pull || handler_ == &Call::PullRows;
   if (pulls) as_worker_ = plane_->access_->Check(Token(), Name(), "", AccessRole::kWorker);
-  absl::StatusOr<ByteBudget::Reservation> reserved = Budget().Reserve(kMaxMessageBytes);
+  absl::StatusOr<ByteBudget::Reservation> reserved = Budget().Reserve(
+      request_bytes < kMaxMessageBytes / kMostParsedBytes ? ByteBudget::kCallBytes + kMostParsedBytes * request_bytes
+                                                          : kMaxMessageBytes);
   if (reserved.ok()) reserved_ = *std::move(reserved);
   return reserved.status();
 }

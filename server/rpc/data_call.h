@@ -16,6 +16,7 @@
 #include "absl/strings/strip.h"
 #include "ballast/v1/parameter_service.pb.h"
 #include "common/status/error_reason.h"
+#include "common/wire/limits.h"
 #include "common/wire/payload_message.h"
 #include "server/rpc/call_phases.h"
 #include "server/rpc/cancellable_wait.h"
@@ -76,8 +77,9 @@ class DataPlane::Call : public std::enable_shared_from_this<Call> {
   void BeginSpan(const TraceContext& caller);
   // The same for a direct call, if the client traces it.
   void BeginDirectSpan(const TraceContext& caller);
-  // Checks what is known before the message is read, and reserves memory for it.
-  absl::Status Admit();
+  // Checks what is known before the message is read, and reserves memory for it and for what is parsed from it.
+  // `request_bytes`: its size, if that is known.
+  absl::Status Admit(uint64_t request_bytes = kMaxMessageBytes);
   // Handles the request, which is `connection_part` followed by `memory_part`. Takes both.
   void Handle(grpc::ByteBuffer& connection_part, BufferPool::Buffer memory_part);
   void End(const absl::Status& status);

@@ -37,7 +37,9 @@ class DataPlane::SlotCall : public Call {
   // Returns whether it is admitted; otherwise it has ended.
   bool Begin(const TraceContext& caller) {
     BeginDirectSpan(caller);
-    if (absl::Status status = Admit(); !status.ok()) {
+    // The size of a message in pieces is known once they are read.
+    const absl::Status status = request_.in_pieces ? Admit() : Admit(request_.bytes);
+    if (!status.ok()) {
       End(status);
       return false;
     }

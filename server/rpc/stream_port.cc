@@ -46,7 +46,7 @@ class DataPlane::StreamCall : public Call {
   // Returns whether it is admitted; otherwise it has ended.
   bool Begin(const StreamFrame& frame) {
     BeginDirectSpan(frame.caller);
-    absl::Status status = Admit();
+    absl::Status status = Admit(frame.bytes);
     if (status.ok() && frame.bytes > kMaxMessageBytes) {
       status = OnShard(absl::InvalidArgumentError(
           absl::StrCat("message on a data stream: got ", frame.bytes, " bytes, want at most ", kMaxMessageBytes)));
