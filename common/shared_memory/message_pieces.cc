@@ -106,40 +106,31 @@ std::optional<MessageSpot> WritePieces(const grpc::ByteBuffer& message, const Sh
   return MessageSpot{0, static_cast<uint32_t>(list_bytes)};
 }
 
-absl::StatusOr<BufferPool::Buffer> ReadPieces(MessageSpot spot, absl::Span<const char> slot,
-                                              const SharedHeapReader& heap, BufferPool& pool) {
+absl::StatusOr<std::vector<BufferPool::Buffer>> ReadPieces(MessageSpot spot, absl::Span<const char> slot,
+                                                           const SharedHeapReader& heap, BufferPool& pool) {
   const absl::StatusOr<std::vector<Piece>> list = ListAt(spot, slot);
   if (!list.ok()) return list.status();
-  size_t total = 0, ahead = 0;
-  bool lent = false;
-  for (const Piece& piece : *list) {
-    total += piece.bytes;
-    lent = lent || piece.place == kInHeap;
-    if (!lent) ahead += piece.bytes;
-  }
-  BufferPool::Buffer buffer = pool.Get(total, ahead % BufferPool::kAlignment);
-  size_t done = 0;
+  std::vector<BufferPool::Buffer> message;
+  message.reserve(list->size());
   for (const Piece& piece : *list) {
     if (piece.place == kInSlot) {
-      std::memcpy(buffer.data() + done, slot.data() + piece.offset, piece.bytes);
-      done += piece.bytes;
+      BufferPool::Buffer& buffer = message.emplace_back(pool.Get(piece.bytes));
+      std::memcpy(buffer.data(), slot.data() + piece.offset, piece.bytes);
       continue;
     }
     if (const std::optional<absl::string_view> lent = heap.At(piece.offset, piece.bytes); lent.has_value()) {
-      buffer.Fill(done, *lent);
-      done += piece.bytes;
+      message.push_back(pool.Copy(*lent));
       continue;
     }
-    for (uint64_t read = 0; read < piece.bytes;) {
-      const size_t part = std::min<uint64_t>(kReadBytes, piece.bytes - read);
-      if (!heap.Read(piece.offset + read, {buffer.data() + done, part})) return NotInHeap(piece);
+    BufferPool::Buffer& buffer = message.emplace_back(pool.Get(piece.bytes));
+    for (size_t read = 0; read < piece.bytes;) {
+      const size_t part = std::min<size_t>(kReadBytes, piece.bytes - read);
+      if (!heap.Read(piece.offset + read, {buffer.data() + read, part})) return NotInHeap(piece);
       read += part;
-      done += part;
-      buffer.CheckFloats(done);
+      buffer.CheckFloats(read);
     }
   }
-  buffer.CheckFloats(total);
-  return buffer;
+  return message;
 }
 
 absl::StatusOr<std::vector<absl::string_view>> ViewPieces(MessageSpot spot, absl::Span<const char> slot,

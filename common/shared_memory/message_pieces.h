@@ -25,11 +25,11 @@ HeapDescription FromProto(const v1::SharedHeap& heap);
 // nullopt if no large payload is there, or the rest does not fit.
 std::optional<MessageSpot> WritePieces(const grpc::ByteBuffer& message, const SharedHeap& heap, absl::Span<char> slot);
 
-// Copies a message that an untrusted sender wrote, which may change it at any time. Reads each byte once, and aligns
-// the first piece of the heap. INVALID_ARGUMENT if a piece is neither in the slot nor in the heap, or the message is
-// larger than messages may be.
-absl::StatusOr<BufferPool::Buffer> ReadPieces(MessageSpot list, absl::Span<const char> slot,
-                                              const SharedHeapReader& heap, BufferPool& pool);
+// Copies a message that an untrusted sender wrote, which may change it at any time: each piece to a buffer of its own,
+// whose floats are checked if it is of the heap. Reads each byte once. INVALID_ARGUMENT if a piece is neither in the
+// slot nor in the heap, or the message is larger than messages may be.
+absl::StatusOr<std::vector<BufferPool::Buffer>> ReadPieces(MessageSpot list, absl::Span<const char> slot,
+                                                           const SharedHeapReader& heap, BufferPool& pool);
 
 // Returns the pieces of a message where they are. INVALID_ARGUMENT as for ReadPieces.
 absl::StatusOr<std::vector<absl::string_view>> ViewPieces(MessageSpot list, absl::Span<const char> slot,

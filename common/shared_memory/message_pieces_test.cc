@@ -44,7 +44,7 @@ class MessagePiecesTest : public ::testing::Test {
     return grpc::ByteBuffer(slices.data(), slices.size());
   }
 
-  absl::StatusOr<BufferPool::Buffer> Read(MessageSpot spot) {
+  absl::StatusOr<std::vector<BufferPool::Buffer>> Read(MessageSpot spot) {
     const auto reader = *SharedHeapReader::Open(*heap_.Describe());
     return ReadPieces(spot, absl::MakeSpan(slot_), *reader, pool_);
   }
@@ -57,8 +57,10 @@ class MessagePiecesTest : public ::testing::Test {
     const auto pieces = ViewPieces(spot, absl::MakeSpan(slot_), *view);
     EXPECT_TRUE(pieces.ok()) << pieces.status();
     if (!copy.ok() || !pieces.ok()) return "";
-    EXPECT_TRUE(copy->bytes() == absl::StrJoin(*pieces, ""));
-    return std::string(copy->bytes());
+    std::string all;
+    for (const BufferPool::Buffer& part : *copy) absl::StrAppend(&all, part.bytes());
+    EXPECT_TRUE(all == absl::StrJoin(*pieces, ""));
+    return all;
   }
 
   // The error for a list that a stranger wrote.
@@ -73,7 +75,7 @@ class MessagePiecesTest : public ::testing::Test {
   }
 
   SharedHeap heap_{uint64_t{16} << 20};
-  BufferPool pool_{kMaxMessageBytes + BufferPool::kAlignment, 1};
+  BufferPool pool_{kMaxMessageBytes, kMaxMessageBytes};
   std::vector<char> slot_ = std::vector<char>(64 << 10);
 };
 
@@ -103,19 +105,23 @@ TEST_F(MessagePiecesTest, IsNothingIfTheRestDoesNotFit) {
   EXPECT_EQ(ReadAll(*spot), absl::StrCat(fits, lent));
 }
 
-TEST_F(MessagePiecesTest, AlignsTheFirstPayloadAndChecksItsFloats) {
+TEST_F(MessagePiecesTest, GivesEachPayloadItsOwnAlignedMemoryAndChecksItsFloats) {
   for (const float last : {1.0f, std::numeric_limits<float>::quiet_NaN()}) {
     std::vector<float> floats(70001, 1);
     floats.back() = last;
     const absl::string_view lent =
         Lent(std::string(reinterpret_cast<const char*>(floats.data()), floats.size() * sizeof(float)));
-    const auto spot = WritePieces(Message({"seven b", lent}), heap_, absl::MakeSpan(slot_));
+    const auto spot = WritePieces(Message({"seven b", lent, "x", lent}), heap_, absl::MakeSpan(slot_));
     ASSERT_TRUE(spot.has_value());
     const auto copy = Read(*spot);
     ASSERT_TRUE(copy.ok()) << copy.status();
-    const absl::string_view payload = copy->bytes().substr(7);
-    EXPECT_EQ(reinterpret_cast<uintptr_t>(payload.data()) % BufferPool::kAlignment, 0u);
-    EXPECT_EQ(copy->HasFiniteFloats(payload), last == 1);
+    ASSERT_EQ(copy->size(), 4u);
+    for (const int part : {1, 3}) {
+      const BufferPool::Buffer& payload = (*copy)[part];
+      EXPECT_EQ(reinterpret_cast<uintptr_t>(payload.bytes().data()) % BufferPool::kAlignment, 0u);
+      EXPECT_EQ(payload.HasFiniteFloats(payload.bytes()), last == 1);
+      EXPECT_LT(payload.capacity(), lent.size() + 4096);
+    }
   }
 }
 

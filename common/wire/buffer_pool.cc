@@ -3,7 +3,12 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <deque>
+#include <iterator>
+#include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "common/simd/finite_floats.h"
 #include "common/simd/large_copy.h"
 
@@ -13,14 +18,64 @@ namespace {
 // Smaller messages do not use the pool.
 constexpr size_t kLeastPooledBytes = 64 << 10;
 
-size_t RoundUp(size_t bytes) {
-  return (bytes + BufferPool::kAlignment - 1) / BufferPool::kAlignment * BufferPool::kAlignment;
-}
+constexpr size_t kPage = 4096;
+// Memory that is larger than needed by more than one part in that many is left for larger messages.
+constexpr size_t kWaste = 8;
+
+size_t RoundUp(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
+
+char* Allocate(size_t bytes) { return static_cast<char*>(std::aligned_alloc(BufferPool::kAlignment, bytes)); }
 
 }  // namespace
 
+// Owns the memory that is free. Thread safety: all methods may be called from any thread.
+class BufferPool::Store {
+ public:
+  explicit Store(size_t kept_bytes) : kept_bytes_(kept_bytes) {}
+
+  Memory Take(size_t bytes) {
+    {
+      absl::MutexLock lock(&mutex_);
+      // What was used last is most likely still in the caches.
+      for (auto memory = free_.rbegin(); memory != free_.rend(); ++memory) {
+        if (memory->bytes < bytes || memory->bytes - bytes > bytes / kWaste) continue;
+        Memory taken = std::move(*memory);
+        free_.erase(std::next(memory).base());
+        free_bytes_ -= taken.bytes;
+        return taken;
+      }
+    }
+    return {std::unique_ptr<char, Free>(Allocate(bytes)), bytes};
+  }
+
+  void GiveBack(Memory memory) {
+    // Freed after the lock.
+    std::vector<Memory> rest;
+    absl::MutexLock lock(&mutex_);
+    free_bytes_ += memory.bytes;
+    free_.push_back(std::move(memory));
+    while (free_bytes_ > kept_bytes_) {
+      free_bytes_ -= free_.front().bytes;
+      rest.push_back(std::move(free_.front()));
+      free_.pop_front();
+    }
+  }
+
+  size_t free_bytes() const {
+    absl::MutexLock lock(&mutex_);
+    return free_bytes_;
+  }
+
+ private:
+  const size_t kept_bytes_;
+  mutable absl::Mutex mutex_;
+  // The one that was used last is at the end.
+  std::deque<Memory> free_ ABSL_GUARDED_BY(mutex_);
+  size_t free_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
 BufferPool::Buffer::~Buffer() {
-  if (pool_ != nullptr) pool_->GiveBack(std::move(memory_));
+  if (store_ != nullptr) store_->GiveBack(std::move(memory_));
 }
 
 void BufferPool::Buffer::CheckFloats(size_t end) {
@@ -31,32 +86,28 @@ void BufferPool::Buffer::CheckFloats(size_t end) {
   checked_ = end - partial;
 }
 
-void BufferPool::Buffer::Fill(size_t at, absl::string_view from) {
-  CheckFloats(at);
-  const bool finite = CopyLargeAndCheck(from, data_ + at);
-  const size_t end = at + from.size();
-  // A float that begins ahead of `at`.
-  CheckFloats(std::min(at + alignof(float) - 1, end));
-  finite_ = finite_ && finite;
-  checked_ = std::max(checked_, end - std::min<size_t>(end, reinterpret_cast<uintptr_t>(data_ + end) % alignof(float)));
-}
-
 bool BufferPool::Buffer::HasFiniteFloats(absl::string_view part) const {
-  return finite_ && part.begin() >= bytes().begin() && part.end() <= bytes().begin() + checked_ &&
+  return finite_ && Has(part) && part.end() <= bytes().begin() + checked_ &&
          reinterpret_cast<uintptr_t>(part.data()) % alignof(float) == 0;
 }
+
+BufferPool::BufferPool(size_t most_bytes, size_t kept_bytes)
+    : most_bytes_(most_bytes), store_(std::make_shared<Store>(kept_bytes)) {}
+
+size_t BufferPool::free_bytes() const { return store_->free_bytes(); }
 
 BufferPool::Buffer BufferPool::Get(size_t size, size_t lead) {
   const size_t ahead = (kAlignment - lead % kAlignment) % kAlignment;
   const size_t bytes = ahead + size;
   Buffer buffer;
-  if (bytes >= kLeastPooledBytes && bytes <= buffer_bytes_) {
-    buffer.memory_ = Take();
-    buffer.pool_ = this;
+  if (bytes >= kLeastPooledBytes && size <= most_bytes_) {
+    buffer.memory_ = store_->Take(RoundUp(bytes, kPage));
+    buffer.store_ = store_;
   } else {
-    buffer.memory_.reset(static_cast<char*>(std::aligned_alloc(kAlignment, RoundUp(std::max<size_t>(bytes, 1)))));
+    const size_t rounded = RoundUp(std::max<size_t>(bytes, 1), kAlignment);
+    buffer.memory_ = {std::unique_ptr<char, Free>(Allocate(rounded)), rounded};
   }
-  buffer.data_ = buffer.memory_.get() + ahead;
+  buffer.data_ = buffer.memory_.start.get() + ahead;
   buffer.size_ = size;
   return buffer;
 }
@@ -67,23 +118,6 @@ BufferPool::Buffer BufferPool::Copy(absl::string_view message) {
   buffer.finite_ = CopyLargeAndCheck(message, buffer.data_);
   buffer.checked_ = message.size();
   return buffer;
-}
-
-BufferPool::Buffer::Memory BufferPool::Take() {
-  {
-    absl::MutexLock lock(&mutex_);
-    if (!free_.empty()) {
-      Buffer::Memory memory = std::move(free_.back());
-      free_.pop_back();
-      return memory;
-    }
-  }
-  return Buffer::Memory(static_cast<char*>(std::aligned_alloc(kAlignment, RoundUp(buffer_bytes_))));
-}
-
-void BufferPool::GiveBack(Buffer::Memory memory) {
-  absl::MutexLock lock(&mutex_);
-  if (free_.size() < kept_) free_.push_back(std::move(memory));
 }
 
 }  // namespace ballast

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <utility>
 
 #include "absl/types/span.h"
 #include "common/shared_memory/float_memory.h"
+#include "common/wire/buffer_pool.h"
 
 namespace ballast {
 
@@ -19,6 +21,11 @@ class ValueBuffer {
   ValueBuffer() = default;
   // The values are not initialized.
   explicit ValueBuffer(size_t elements) : ValueBuffer(elements, FloatMemory::Private(elements).OrThrow()) {}
+  // Values that came in a message, whose memory this takes; they are part of it.
+  ValueBuffer(BufferPool::Buffer message, absl::Span<const float> values) : ValueBuffer(values.size(), FloatMemory()) {
+    shared_->data = const_cast<float*>(values.data());
+    shared_->message = std::move(message);
+  }
   // Same, but where clients of this machine can read them, if this process's heap has room.
   static ValueBuffer Readable(size_t elements) {
     return ValueBuffer(elements, FloatMemory::Readable(elements).OrThrow());
@@ -36,8 +43,12 @@ class ValueBuffer {
   }
 
   size_t size() const { return shared_ == nullptr ? 0 : shared_->elements; }
-  absl::Span<const float> values() const { return {shared_ == nullptr ? nullptr : shared_->memory.data(), size()}; }
-  absl::Span<float> mutable_values() { return {shared_->memory.data(), size()}; }
+  // Bytes of memory.
+  size_t bytes() const {
+    return shared_ == nullptr ? 0 : std::max(size() * sizeof(float), shared_->message.capacity());
+  }
+  absl::Span<const float> values() const { return {shared_ == nullptr ? nullptr : shared_->data, size()}; }
+  absl::Span<float> mutable_values() { return {shared_->data, size()}; }
 
   // True if this is the only holder; all reads by other holders are then complete.
   bool unique() const { return shared_->holders.load(std::memory_order_acquire) == 1; }
@@ -46,10 +57,14 @@ class ValueBuffer {
   struct Shared {
     std::atomic<int> holders;
     size_t elements;
+    float* data;
+    // One of the two has the values.
     FloatMemory memory;
+    BufferPool::Buffer message;
   };
 
-  ValueBuffer(size_t elements, FloatMemory memory) : shared_(new Shared{{1}, elements, std::move(memory)}) {}
+  ValueBuffer(size_t elements, FloatMemory memory)
+      : shared_(new Shared{{1}, elements, memory.data(), std::move(memory), {}}) {}
 
   Shared* shared_ = nullptr;
 };

@@ -99,7 +99,7 @@ class SyncPolicy : public SlicePolicy {
     return missing;
   }
 
-  uint64_t Bytes() const override { return sum_.bytes() + held_elements_ * sizeof(float); }
+  uint64_t Bytes() const override { return sum_.bytes() + held_bytes_; }
 
   PolicyState Save() const override {
     PolicyState state;
@@ -165,12 +165,12 @@ class SyncPolicy : public SlicePolicy {
   }
 
   void Hold(uint32_t worker, WeightedSum::Kept kept) {
-    held_elements_ += kept.values.size();
+    held_bytes_ += kept.values.bytes();
     held_.emplace(worker, std::move(kept));
   }
 
   void FoldFirstHeld() {
-    held_elements_ -= held_.begin()->second.values.size();
+    held_bytes_ -= held_.begin()->second.values.bytes();
     sum_.Add(std::move(held_.begin()->second));
     folded_ = held_.begin()->first + 1;
     held_.erase(held_.begin());
@@ -207,7 +207,7 @@ class SyncPolicy : public SlicePolicy {
   // If the order matters, all ranks below this one are in the sum.
   uint32_t folded_ = 0;
   std::map<uint32_t, WeightedSum::Kept> held_;
-  uint64_t held_elements_ = 0;
+  uint64_t held_bytes_ = 0;
   WeightedSum sum_;
 };
 

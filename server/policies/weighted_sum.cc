@@ -17,12 +17,19 @@ void Copy(const Gradient& gradient, ValueBuffer& to) {
   to = std::move(copy);
 }
 
+// Takes the message of the gradient instead, if it may.
+void TakeOrCopy(const Gradient& gradient, ValueBuffer& to) {
+  BufferPool::Buffer* const message = gradient.message();
+  if (message == nullptr) return Copy(gradient, to);
+  to = ValueBuffer(std::move(*message), gradient.in_message());
+}
+
 }  // namespace
 
 void WeightedSum::Add(uint32_t examples, const Gradient& gradient) {
   if (examples == 0) return;
   if (empty()) {
-    Copy(gradient, sum_);
+    TakeOrCopy(gradient, sum_);
   } else {
     Copy(With(examples, gradient), sum_);
   }
@@ -45,7 +52,7 @@ void WeightedSum::Add(Kept kept) {
     Add(kept.examples, Gradient(kept.values.values()));
   }
   if (kept.values.size() == 0 || !kept.values.unique()) return;
-  spare_elements_ += kept.values.size();
+  spare_bytes_ += kept.values.bytes();
   spare_.push_back(std::move(kept.values));
 }
 
@@ -55,9 +62,9 @@ WeightedSum::Kept WeightedSum::Keep(uint32_t examples, const Gradient& gradient)
   if (!spare_.empty()) {
     kept.values = std::move(spare_.back());
     spare_.pop_back();
-    spare_elements_ -= kept.values.size();
+    spare_bytes_ -= kept.values.bytes();
   }
-  Copy(gradient, kept.values);
+  TakeOrCopy(gradient, kept.values);
   return kept;
 }
 

@@ -16,13 +16,13 @@ namespace ballast {
 // and one without examples changes nothing. Thread safety: none; guarded by its policy's slice.
 class WeightedSum {
  public:
-  // A copy of a gradient that has not been added yet. Never changed while shared.
+  // A gradient that has not been added yet: a copy, or its message. Never changed while shared.
   struct Kept {
     uint32_t examples = 0;
     ValueBuffer values;
   };
 
-  // Adds nothing if there are no examples.
+  // Adds nothing if there are no examples. May take the gradient's message, as Keep may.
   void Add(uint32_t examples, const Gradient& gradient);
   void Add(Kept kept);
 
@@ -41,7 +41,7 @@ class WeightedSum {
   void Clear();
 
   // Memory of the sum and of buffers for reuse; without that of Kept gradients, which their owner has.
-  uint64_t bytes() const { return sizeof(float) * (sum_.size() + spare_elements_); }
+  uint64_t bytes() const { return sum_.bytes() + spare_bytes_; }
 
   // Saves the current sum, shared, and the fields addends and sum_examples.
   void Save(PolicyState& to) const;
@@ -57,7 +57,7 @@ class WeightedSum {
   uint64_t examples_ = 0;
   // Unshared buffers of Kept gradients that were added, for reuse.
   std::vector<ValueBuffer> spare_;
-  uint64_t spare_elements_ = 0;
+  uint64_t spare_bytes_ = 0;
 };
 
 }  // namespace ballast

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/policies/weighted_sum.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
+#include "common/wire/buffer_pool.h"
 #include "gtest/gtest.h"
 
 namespace ballast {
@@ -98,6 +100,65 @@ TEST(WeightedSumTest, WhatWasSavedStaysAsItIs) {
   EXPECT_EQ(Mean(restored), Mean(sum));
   EXPECT_EQ(saved.sum.values()[0], 1);
   EXPECT_EQ(restored.Restore(saved, 3).code(), absl::StatusCode::kInvalidArgument);
+}
+
+// Messages of one gradient after a header.
+class MessageTest : public ::testing::Test {
+ protected:
+  static constexpr size_t kHeader = 64, kElements = 32 << 10;
+
+  BufferPool::Buffer Receive(float value) {
+    BufferPool::Buffer message = pool_.Get(kHeader + kElements * sizeof(float));
+    std::fill_n(reinterpret_cast<float*>(message.data() + kHeader), kElements, value);
+    return message;
+  }
+  static Gradient GradientOf(BufferPool::Buffer& message) {
+    Gradient gradient(absl::MakeConstSpan(reinterpret_cast<const float*>(message.data() + kHeader), kElements));
+    gradient.set_message(&message);
+    return gradient;
+  }
+
+  BufferPool pool_{1 << 20, 4 << 20};
+};
+
+TEST_F(MessageTest, AFirstGradientStaysInItsMessageWhichReturnsWithTheNext) {
+  WeightedSum sum;
+  BufferPool::Buffer first = Receive(1), second = Receive(3), next = Receive(5);
+  const uint64_t capacity = first.capacity();
+  const Gradient gradient = GradientOf(first);
+  sum.Add(1, gradient);
+  EXPECT_TRUE(first.bytes().empty());
+  EXPECT_EQ(sum.bytes(), capacity);
+  // It is read, not taken.
+  sum.Add(3, GradientOf(second));
+  EXPECT_FALSE(second.bytes().empty());
+  EXPECT_EQ(Mean(sum), std::vector<float>(kElements, 2.5f));
+  PolicyState state;
+  sum.Save(state);
+  sum.Clear();
+  EXPECT_EQ(pool_.free_bytes(), 0u);
+  sum.Add(1, GradientOf(next));
+  EXPECT_EQ(Mean(sum), std::vector<float>(kElements, 5));
+  // The state that was saved still has the first one.
+  EXPECT_EQ(pool_.free_bytes(), 0u);
+  EXPECT_EQ(state.sum.values()[kElements - 1], 10);
+  state = {};
+  EXPECT_EQ(pool_.free_bytes(), capacity);
+}
+
+TEST_F(MessageTest, AGradientThatWaitsStaysInItsMessage) {
+  WeightedSum sum;
+  for (int step = 0; step < 3; ++step) {
+    BufferPool::Buffer second = Receive(3), first = Receive(1);
+    WeightedSum::Kept kept = sum.Keep(3, GradientOf(second));
+    EXPECT_TRUE(second.bytes().empty());
+    sum.Add(1, GradientOf(first));
+    sum.Add(std::move(kept));
+    EXPECT_EQ(Mean(sum), std::vector<float>(kElements, 2.5f));
+    sum.Clear();
+    // That of the sum and one spare, whatever the number of steps.
+    EXPECT_EQ(sum.bytes() / kElements / sizeof(float), 2u);
+  }
 }
 
 }  // namespace

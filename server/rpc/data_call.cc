@@ -78,10 +78,11 @@ absl::Status DataPlane::Call::Admit(uint64_t request_bytes) {
   return reserved.status();
 }
 
-void DataPlane::Call::Handle(grpc::ByteBuffer& connection_part, BufferPool::Buffer memory_part) {
+void DataPlane::Call::Handle(grpc::ByteBuffer& connection_part, std::vector<BufferPool::Buffer> memory_parts) {
   request_.Swap(&connection_part);
-  memory_request_ = std::move(memory_part);
-  const uint64_t bytes = request_.Length() + memory_request_.bytes().size();
+  memory_parts_ = std::move(memory_parts);
+  uint64_t bytes = request_.Length();
+  for (const BufferPool::Buffer& part : memory_parts_) bytes += part.bytes().size();
   if (span_ != nullptr) span_->request_bytes = bytes;
   if (handler_ == &Call::PushPull) response_bytes_ = bytes;
   const void* const before = std::exchange(handled_call, this);

@@ -80,8 +80,8 @@ class DataPlane::Call : public std::enable_shared_from_this<Call> {
   // Checks what is known before the message is read, and reserves memory for it and for what is parsed from it.
   // `request_bytes`: its size, if that is known.
   absl::Status Admit(uint64_t request_bytes = kMaxMessageBytes);
-  // Handles the request, which is `connection_part` followed by `memory_part`. Takes both.
-  void Handle(grpc::ByteBuffer& connection_part, BufferPool::Buffer memory_part);
+  // Handles the request, which is `connection_part` followed by `memory_parts`. Takes both.
+  void Handle(grpc::ByteBuffer& connection_part, std::vector<BufferPool::Buffer> memory_parts);
   void End(const absl::Status& status);
   // The response has left. A callback may keep the call for a moment longer, but not what the budget covers.
   void Sent();
@@ -137,10 +137,12 @@ class DataPlane::Call : public std::enable_shared_from_this<Call> {
   void AnswerWithRows(const v1::PullRowsRequest& request, absl::Span<const MessageRows> orders, uint64_t bytes,
                       const Codec& codec);
 
-  // The two parts of the request: in that order they are one message.
+  // All parts of the request: in their order they are one message.
   ReceivedBytes Request() const {
     ReceivedBytes bytes = BytesOf(request_);
-    if (!memory_request_.bytes().empty()) bytes.pieces.push_back(memory_request_.bytes());
+    for (const BufferPool::Buffer& part : memory_parts_) {
+      if (!part.bytes().empty()) bytes.pieces.push_back(part.bytes());
+    }
     return bytes;
   }
 
@@ -148,7 +150,7 @@ class DataPlane::Call : public std::enable_shared_from_this<Call> {
   // left.
   void DropRequest(uint64_t kept_bytes = 0) {
     request_.Clear();
-    memory_request_ = {};
+    memory_parts_.clear();
     reserved_.ShrinkTo(kept_bytes);
   }
 
@@ -169,8 +171,8 @@ class DataPlane::Call : public std::enable_shared_from_this<Call> {
   // Null if the client does not trace the call.
   std::unique_ptr<CallSpan> span_;
   grpc::ByteBuffer request_;
-  // The copy of what was in shared memory.
-  BufferPool::Buffer memory_request_;
+  // The copy of what was in shared memory, or what came on a data stream.
+  std::vector<BufferPool::Buffer> memory_parts_;
   // The budget of the request, then of the small response to a push.
   ByteBudget::Reservation reserved_;
   // The budget of a response with values until it has left, which a peer that does not read delays. Shared with values

@@ -110,7 +110,7 @@ class DataPlane::GrpcCall : public Call, public grpc::ServerGenericBidiReactor {
   // Handles the request, part of whose bytes are in shared memory if there is a reference.
   void Process(const std::optional<v1::SharedSlot>& reference) {
     timer().Enter(CallPhase::kApply);
-    BufferPool::Buffer memory_part;
+    std::vector<BufferPool::Buffer> memory_parts;
     if (reference.has_value()) {
       ++plane().shared_calls_;
       absl::StatusOr<BufferPool::Buffer> copied = CopySlot(*reference);
@@ -118,9 +118,9 @@ class DataPlane::GrpcCall : public Call, public grpc::ServerGenericBidiReactor {
         received_.Clear();
         return End(OnShard(copied.status()));
       }
-      memory_part = *std::move(copied);
+      memory_parts.push_back(*std::move(copied));
     }
-    Handle(received_, std::move(memory_part));
+    Handle(received_, std::move(memory_parts));
   }
 
   // Borrows the slot, and copies the message in it into the budget reserved for a message from the network.

@@ -99,8 +99,8 @@ class DataPlane : public grpc::CallbackGenericService {
   class StreamCall;
   class StreamPort;
 
-  // Whole-message buffers kept for reuse.
-  static constexpr size_t kBuffersKept = 4;
+  // Memory of messages that is kept for reuse: that of a few large ones.
+  static constexpr size_t kMessageBytesKept = 4 * SharedRegion::kSlotBytes;
 
   const uint32_t rank_;
   ParameterShard* const shard_;
@@ -113,7 +113,7 @@ class DataPlane : public grpc::CallbackGenericService {
   RegionRegistry regions_{&budget_};
   StreamRegistry streams_;
   // Copies of requests from shared memory, and requests on data streams.
-  BufferPool buffers_{SharedRegion::kSlotBytes, kBuffersKept};
+  BufferPool buffers_{SharedRegion::kSlotBytes, kMessageBytesKept};
   UnknownMethods unknown_methods_;
   // In the order of Call::Methods.
   std::array<CallPhases, 5> phases_ = {CallPhases("push"), CallPhases("pull"), CallPhases("push_pull"),

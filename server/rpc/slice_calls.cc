@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,17 +16,31 @@ namespace {
 // Twice the slices, to allow for fields that this server does not know.
 constexpr size_t kMaxPullElements = 2 * kMaxSlicesPerMessage;
 
-// `memory` has the payloads, or some of them.
+// A gradient is kept in the memory of its message, if at most one part in that many of it is something else.
+constexpr size_t kMessageWaste = 8;
+
+// `parts` have the payloads, or some of them, in that order.
 template <typename Message>
-std::vector<GradientView> ViewGradients(const Message& message, const BufferPool::Buffer& memory) {
+std::vector<GradientView> ViewGradients(const Message& message, std::vector<BufferPool::Buffer>& parts) {
   std::vector<GradientView> views;
   views.reserve(message.items.size());
+  auto part = parts.begin();
   for (const auto& [gradient, payload] : message.items) {
-    views.push_back({{gradient.tensor_id(), gradient.slice_index()},
-                     gradient.version(),
-                     gradient.encoding(),
-                     payload,
-                     payload.size() == 1 && memory.HasFiniteFloats(payload[0])});
+    GradientView& view = views.emplace_back();
+    view.key = {gradient.tensor_id(), gradient.slice_index()};
+    view.version = gradient.version();
+    view.encoding = gradient.encoding();
+    view.payload = payload;
+    if (payload.size() != 1) continue;
+    const absl::string_view floats = payload[0];
+    const auto holder = std::find_if(part, parts.end(), [&](const auto& one) { return one.Has(floats); });
+    if (holder == parts.end()) continue;
+    part = holder;
+    view.has_finite_floats = part->HasFiniteFloats(floats);
+    // What is ahead of it in the part has been read by then.
+    const bool is_last = floats.end() == part->bytes().end();
+    const bool is_most = floats.size() >= part->capacity() - part->capacity() / kMessageWaste;
+    if (view.has_finite_floats && is_last && is_most) view.message = &*part;
   }
   return views;
 }
@@ -48,7 +63,7 @@ absl::StatusOr<DataPlane::Call::Taken<Envelope>> DataPlane::Call::TakePush(Check
                                                                    kMaxSlicesPerMessage);
   if (!message.ok()) return OnShard(message.status());
   if (absl::Status status = check(message->envelope); !status.ok()) return OnShard(status);
-  const std::vector<GradientView> gradients = ViewGradients(*message, memory_request_);
+  const std::vector<GradientView> gradients = ViewGradients(*message, memory_parts_);
   const v1::PushHeader& header = message->envelope.header();
   Identify(header.worker(), header.step() + 1);
   if (absl::Status status = CheckJob(header.job()); !status.ok()) return OnShard(status);

@@ -53,7 +53,7 @@ class DataPlane::SlotCall : public Call {
   void Process() {
     ++plane().shared_calls_;
     timer().Enter(CallPhase::kApply);
-    absl::StatusOr<BufferPool::Buffer> message = port_->Read(slot_, request_);
+    absl::StatusOr<std::vector<BufferPool::Buffer>> message = port_->Read(slot_, request_);
     if (!message.ok()) return End(OnShard(message.status()));
     grpc::ByteBuffer nothing;
     Handle(nothing, *std::move(message));
@@ -113,14 +113,14 @@ void DataPlane::SlotPort::Run() {
   FreeLent(/*all=*/true);
 }
 
-absl::StatusOr<BufferPool::Buffer> DataPlane::SlotPort::Read(uint32_t slot, const SlotRequest& request) {
+absl::StatusOr<std::vector<BufferPool::Buffer>> DataPlane::SlotPort::Read(uint32_t slot, const SlotRequest& request) {
   const MessageSpot spot = {request.offset, request.bytes};
   if (request.in_pieces) {
     if (heap_ == nullptr) {
       return absl::InvalidArgumentError(
           "message in shared memory: got pieces of a heap that this server does not read");
     }
-    absl::StatusOr<BufferPool::Buffer> message = ReadPieces(spot, Slot(slot), *heap_, plane_.buffers_);
+    absl::StatusOr<std::vector<BufferPool::Buffer>> message = ReadPieces(spot, Slot(slot), *heap_, plane_.buffers_);
     if (!message.ok() || region_->EndRequestLoan(slot)) return message;
     return absl::CancelledError("message in shared memory: the client has taken it back");
   }
@@ -131,7 +131,9 @@ absl::StatusOr<BufferPool::Buffer> DataPlane::SlotPort::Read(uint32_t slot, cons
         absl::StrCat("message in shared memory: got ", message->size(), " bytes, want at most ", kMaxMessageBytes));
   }
   // The client may change it at any time, so read it once: the bytes checked must be the bytes used.
-  return plane_.buffers_.Copy(*message);
+  std::vector<BufferPool::Buffer> parts;
+  parts.push_back(plane_.buffers_.Copy(*message));
+  return parts;
 }
 
 void DataPlane::SlotPort::FreeLent(bool all) {

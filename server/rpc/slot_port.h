@@ -50,7 +50,7 @@ class DataPlane::SlotPort : public std::enable_shared_from_this<SlotPort> {
   absl::Span<char> Slot(uint32_t slot) { return region_->Slot(slot); }
   // Copies the request of the call in the slot. INVALID_ARGUMENT if it is not where the client said; CANCELLED if the
   // client has taken back what it lent.
-  absl::StatusOr<BufferPool::Buffer> Read(uint32_t slot, const SlotRequest& request);
+  absl::StatusOr<std::vector<BufferPool::Buffer>> Read(uint32_t slot, const SlotRequest& request);
   // Ends the call in the slot.
   void Respond(uint32_t slot, const SlotResponse& response);
   // Same, with a response in pieces, which lends memory that `message` keeps, until the client has read it.

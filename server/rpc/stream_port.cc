@@ -60,7 +60,9 @@ class DataPlane::StreamCall : public Call {
   void Process(BufferPool::Buffer request) {
     timer().Enter(CallPhase::kApply);
     grpc::ByteBuffer nothing;
-    Handle(nothing, std::move(request));
+    std::vector<BufferPool::Buffer> parts;
+    parts.push_back(std::move(request));
+    Handle(nothing, std::move(parts));
   }
 
  protected:

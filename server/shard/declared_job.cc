@@ -245,6 +245,7 @@ absl::StatusOr<CheckedPush> DeclaredJob::CheckPush(absl::string_view job, const 
                                                      " by worker ", push.worker, " at step ", push.step,
                                                      " has NaN or infinity, want finite numbers"));
     }
+    gradient->set_message(gradients[i].message);
     checked.gradients.push_back(*std::move(gradient));
   }
   return checked;

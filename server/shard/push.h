@@ -8,6 +8,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "ballast/v1/tensor.pb.h"
+#include "common/wire/buffer_pool.h"
 #include "server/memory/value_buffer.h"
 #include "server/policies/slice_policy.h"
 #include "server/tensors/tensor_catalog.h"
@@ -31,6 +32,8 @@ struct GradientView {
   absl::Span<const absl::string_view> payload;
   // True if the payload, taken as floats, is known to be finite.
   bool has_finite_floats = false;
+  // If not null, see Gradient::set_message.
+  BufferPool::Buffer* message = nullptr;
 };
 
 // A slice's received first values, as a view of the caller's memory.

@@ -48,13 +48,15 @@ const Heap& TheHeap() {
 
 // Both readers take the same lists of pieces, and read the same.
 void ReadBothWays(MessageSpot spot) {
-  static auto* const pool = new BufferPool(kMaxMessageBytes + BufferPool::kAlignment, 1);
-  const absl::StatusOr<BufferPool::Buffer> copy = ReadPieces(spot, Region().Slot(0), *TheHeap().reader, *pool);
+  static auto* const pool = new BufferPool(kMaxMessageBytes, kMaxMessageBytes);
+  const auto copy = ReadPieces(spot, Region().Slot(0), *TheHeap().reader, *pool);
   const auto pieces = ViewPieces(spot, Region().Slot(0), *TheHeap().view);
   Require(copy.ok() == pieces.ok(), "a list of pieces is taken or refused, however it is read");
   if (!copy.ok()) return;
-  Require(copy->bytes().size() <= kMaxMessageBytes, "a message in pieces is no larger than a message may be");
-  Require(copy->bytes() == absl::StrJoin(*pieces, ""), "a message in pieces has the same bytes, however it is read");
+  std::string all;
+  for (const BufferPool::Buffer& part : *copy) absl::StrAppend(&all, part.bytes());
+  Require(all.size() <= kMaxMessageBytes, "a message in pieces is no larger than a message may be");
+  Require(all == absl::StrJoin(*pieces, ""), "a message in pieces has the same bytes, however it is read");
 }
 
 absl::string_view Inside(uint32_t offset, uint32_t bytes) {

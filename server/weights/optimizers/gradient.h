@@ -9,6 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "common/codecs/codec.h"
+#include "common/wire/buffer_pool.h"
 
 namespace ballast {
 
@@ -30,6 +31,14 @@ class Gradient {
   // The gradient whose element i is sum_weight * sum[i] + weight * last[i], which has as many elements as `sum`. It is
   // added block by block while it is used. Views `sum` as well, and the memory of `last`.
   static Gradient Sum(absl::Span<const float> sum, float sum_weight, const Gradient& last, float weight);
+
+  // `message` has all of the payload and little else. Whoever keeps the elements, while nobody reads the message any
+  // more, may take it instead of copying them.
+  void set_message(BufferPool::Buffer* message) { message_ = message; }
+  // That message, if the elements are floats that it has in one piece; otherwise null.
+  BufferPool::Buffer* message() const { return is_plain() && pieces_.size() == 1 ? message_ : nullptr; }
+  // The elements in message().
+  absl::Span<const float> in_message() const { return {reinterpret_cast<const float*>(pieces_[0].data()), elements_}; }
 
   size_t size() const { return elements_; }
   bool empty() const { return elements_ == 0; }
@@ -57,6 +66,7 @@ class Gradient {
   size_t elements_ = 0;
   // Null for fp32, which needs no decoding.
   const Codec* codec_ = nullptr;
+  BufferPool::Buffer* message_ = nullptr;
   // Sum that the gradient is added to; empty: none.
   absl::Span<const float> sum_;
   float sum_weight_ = 0, weight_ = 0;
