@@ -419,6 +419,37 @@ TEST_F(HostileStreamTest, ASmallMessageOnItsWayHoldsLittle) {
   EXPECT_LE(StatusOf(*watcher_).bytes_in_flight(), before + (64 << 10));
 }
 
+TEST(DataStreamTest, ManyStreamsLeaveRoomForCalls) {
+  const std::unique_ptr<Server> server = Serve(8 << 20);
+  const std::unique_ptr<Client> watcher = JoinAs(OptionsFor(server->address(), 0, false));
+  // An eighth of the budget has room for 12.
+  std::vector<std::unique_ptr<Stranger>> strangers;
+  int opened = 0;
+  for (int i = 0; i < 20; ++i) {
+    Stranger& stranger = *strangers.emplace_back(std::make_unique<Stranger>(*server));
+    stranger.Connect(stranger.Ask());
+    opened += stranger.Read(kStreamOpening.size()) == kStreamOpening;
+  }
+  EXPECT_EQ(opened, 12);
+  EXPECT_LE(StatusOf(*watcher).bytes_in_flight(), 1 << 20);
+  std::vector<float> values(3);
+  EXPECT_TRUE(watcher->Pull(0, {{2, absl::MakeSpan(values)}}).Get().ok());
+}
+
+TEST_F(HostileStreamTest, AMessageOfManyItemsIsReadWhole) {
+  stranger_.Open();
+  v1::PullRequest pull;
+  pull.set_job("streams");
+  // Far more than what is reserved at first covers.
+  for (int i = 0; i < 2000; ++i) pull.add_slices()->set_tensor_id(2);
+  const std::string bytes = pull.SerializeAsString();
+  ASSERT_TRUE(stranger_.WriteFrame(CallOf(1, 1, bytes.size())));
+  ASSERT_TRUE(stranger_.Write(bytes));
+  const absl::StatusOr<StreamFrame> answer = DecodeStreamFrame(stranger_.Read(kStreamFrameBytes));
+  ASSERT_TRUE(answer.ok());
+  EXPECT_THAT(stranger_.Read(answer->bytes), HasSubstr("got slice 0 of tensor 2 twice"));
+}
+
 TEST_F(HostileStreamTest, AClientThatReadsNothingIsEndedAndCostsItsCreditsOnly) {
   stranger_.Open();
   const std::string pull = PullOf(1, 0);

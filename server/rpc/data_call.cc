@@ -9,9 +9,8 @@
 namespace ballast {
 namespace {
 
-// A byte of a request becomes at most that many: an empty gradient has 2 in a message, and below 250 as all that is
-// parsed from it and looked up for it.
-constexpr uint64_t kMostParsedBytes = 128;
+// A byte of a request that is no item of it becomes at most that many: 2 bytes may be an unknown field.
+constexpr uint64_t kMostParsedBytes = 24;
 
 // Smaller answers are written faster than another thread wakes.
 constexpr uint64_t kMinBytesForAnotherThread = 64 << 10;

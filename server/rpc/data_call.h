@@ -124,6 +124,23 @@ class DataPlane::Call : public std::enable_shared_from_this<Call> {
     PushOutcome outcome;
   };
 
+  // Returns decode(most items), at first with as many as the request's reservation covers: an item may have 2 bytes in
+  // a message. If that fails, reserves as much as for the largest message.
+  template <typename Decode>
+  auto DecodeCovered(size_t most_items, Decode decode) -> decltype(decode(most_items)) {
+    // All that is parsed from an item, and looked up for it.
+    constexpr uint64_t kItemBytes = 256;
+    const size_t covered = reserved_.bytes() / kItemBytes;
+    if (covered >= most_items) return decode(most_items);
+    if (auto decoded = decode(covered); decoded.ok()) return decoded;
+    if (reserved_.bytes() < kMaxMessageBytes) {
+      absl::StatusOr<ByteBudget::Reservation> rest = Budget().Reserve(kMaxMessageBytes - reserved_.bytes());
+      if (!rest.ok()) return rest.status();
+      reserved_.Add(*std::move(rest));
+    }
+    return decode(most_items);
+  }
+
   // Decodes the request, checks its envelope with `check`, and passes it to the shard.
   template <typename Envelope, typename Check>
   absl::StatusOr<Taken<Envelope>> TakePush(Check check);

@@ -110,6 +110,8 @@ class DataPlane : public grpc::CallbackGenericService {
   CallTracing* const tracing_;
   ByteBudget budget_;
   ByteBudget reader_budget_{budget_.limit() / 4, &budget_};
+  // Shared memory takes up to three quarters for as long as it lasts, and data streams this, so that calls have room.
+  ByteBudget stream_budget_{budget_.limit() / 8, &budget_};
   RegionRegistry regions_{&budget_};
   StreamRegistry streams_;
   // Copies of requests from shared memory, and requests on data streams.

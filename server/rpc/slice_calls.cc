@@ -59,8 +59,9 @@ void Encode(const PushOutcome& outcome, v1::PushOutcome* to) {
 template <typename Envelope, typename Check>
 absl::StatusOr<DataPlane::Call::Taken<Envelope>> DataPlane::Call::TakePush(Check check) {
   const ReceivedBytes bytes = Request();
-  auto message = DecodePayloadMessage<Envelope, v1::SliceGradient>(bytes.pieces, Envelope::kGradientsFieldNumber,
-                                                                   kMaxSlicesPerMessage);
+  auto message = DecodeCovered(kMaxSlicesPerMessage, [&](size_t most) {
+    return DecodePayloadMessage<Envelope, v1::SliceGradient>(bytes.pieces, Envelope::kGradientsFieldNumber, most);
+  });
   if (!message.ok()) return OnShard(message.status());
   if (absl::Status status = check(message->envelope); !status.ok()) return OnShard(status);
   const std::vector<GradientView> gradients = ViewGradients(*message, memory_parts_);
@@ -101,7 +102,8 @@ void DataPlane::Call::Pull() {
   std::vector<SliceKey> keys;
   ResponseOptions options;
   {
-    auto message = DecodeMessage<v1::PullRequest>(Request(), kMaxPullElements);
+    auto message =
+        DecodeCovered(kMaxPullElements, [&](size_t most) { return DecodeMessage<v1::PullRequest>(Request(), most); });
     if (!message.ok()) return End(OnShard(message.status()));
     if (absl::Status status = CheckJob(message->job()); !status.ok()) return End(OnShard(status));
     map_epoch_ = message->map_epoch();
@@ -147,8 +149,10 @@ void DataPlane::Call::PushPull() {
 
 void DataPlane::Call::SetValues() {
   const ReceivedBytes bytes = Request();
-  const auto message = DecodePayloadMessage<v1::SetValuesRequest, v1::SliceValue>(
-      bytes.pieces, v1::SetValuesRequest::kValuesFieldNumber, kMaxSlicesPerMessage);
+  const auto message = DecodeCovered(kMaxSlicesPerMessage, [&](size_t most) {
+    return DecodePayloadMessage<v1::SetValuesRequest, v1::SliceValue>(bytes.pieces,
+                                                                      v1::SetValuesRequest::kValuesFieldNumber, most);
+  });
   if (!message.ok()) return End(OnShard(message.status()));
   map_epoch_ = message->envelope.map_epoch();
   if (absl::Status status = CheckJob(message->envelope.job()); !status.ok()) return End(OnShard(status));

@@ -247,7 +247,7 @@ void DataPlane::ServeStream(int socket) {
   std::optional<StreamRegistry::Holder> holder =
       streams_.Redeem(absl::string_view(opening.data(), opening.size()).substr(kStreamOpening.size()));
   if (!holder.has_value()) return;
-  absl::StatusOr<ByteBudget::Reservation> reserved = budget_.Reserve(kStreamBytes);
+  absl::StatusOr<ByteBudget::Reservation> reserved = stream_budget_.Reserve(kStreamBytes);
   if (!reserved.ok()) return;
   connection->LimitSilence(kSilence);
   const auto port = std::make_shared<StreamPort>(this, std::move(connection), *std::move(holder));
