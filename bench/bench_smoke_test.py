@@ -76,7 +76,7 @@ CASES = [
     (["step", "--model", "small", "--modes", "sync", "--rounds", "1", "--seconds", "0.3", "--peer", "torch",
       "--observed", "--threads", "--instruction_set", "avx2"],
      ["sync_to_ddp_small", "sync_to_rpc_tcp_small", "sync_to_rpc_small", "sync_tcp_to_ddp_small",
-      "sync_tcp_to_rpc_tcp_small", "sync_wait_small", "observed_small",
+      "sync_tcp_to_rpc_tcp_small", "sync_wait_small", "limit_wait_small", "observed_small",
       "sync_to_alone_small", "sync_to_limit_small", "sync_tcp_to_limit_small", "limit_to_ddp_small",
       "limit_to_rpc_small", "limit_to_rpc_tcp_small", "limit_tcp_to_ddp_small", "limit_tcp_to_rpc_tcp_small"],
      lambda row: ["model", "who", "codec", "samples_per_second"] + (["threads"] if row["codec"] else [])),

@@ -16,6 +16,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "absl/types/span.h"
 #include "ballast/v1/job.pb.h"
@@ -102,13 +103,21 @@ class LockStep {
     return all;
   }
 
-  // Trains until the time is up for the thread with rank 0, or a step fails. Returns the steps in a second after the
-  // warm-up; 0 if that was not over.
-  absl::StatusOr<double> Run(int rank, absl::Duration duration) {
+  // After the warm-up; all 0 if that was not over.
+  struct Ran {
+    double steps_per_second = 0;
+    // Share of the time in which the thread waits for the other one or applies gradients.
+    double outside_share = 0;
+  };
+
+  // Trains until the time is up for the thread with rank 0, or a step fails.
+  absl::StatusOr<Ran> Run(int rank, absl::Duration duration) {
     NoHooks hooks;
     const absl::Time begin = absl::Now() + kWarmUp;
     std::optional<absl::Time> first;
+    absl::Duration computed;
     for (int step = 0, counted = 0;; ++step) {
+      const absl::Time before = absl::Now();
       const absl::Status status = replicas_[rank].model->Train(BatchOf(rank, step), hooks).status();
       const absl::Time now = absl::Now();
       if (!status.ok() || (rank == 0 && first.has_value() && now > *first + duration)) end_ = true;
@@ -118,7 +127,11 @@ class LockStep {
       if (!end) Update(rank);
       barrier_.Wait();
       if (!status.ok()) return status;
-      if (end) return first.has_value() ? counted / absl::ToDoubleSeconds(now - *first) : 0;
+      if (end && (!first.has_value() || now <= *first)) return Ran();
+      if (first.has_value()) computed += now - before;
+      if (end) {
+        return Ran{counted / absl::ToDoubleSeconds(now - *first), 1 - absl::FDivDuration(computed, now - *first)};
+      }
       if (first.has_value()) {
         ++counted;
       } else if (now >= begin) {
@@ -171,11 +184,13 @@ absl::StatusOr<StepResult> TrainInLockStep(const StepTask& task) {
   if (!child.ok()) return child.status();
   const absl::StatusOr<ExitStatus> end = child->HearToEnd(kStart + absl::Seconds(4 * task.seconds));
   if (!end.ok()) return end.status();
-  double rate = 0;
-  if (!end->ok() || !absl::SimpleAtod(absl::StripAsciiWhitespace(child->said()), &rate)) {
+  StepResult result;
+  const std::vector<std::string> said = absl::StrSplit(absl::StripAsciiWhitespace(child->said()), ' ');
+  if (!end->ok() || said.size() != 2 || !absl::SimpleAtod(said[0], &result.samples_per_second) ||
+      !absl::SimpleAtod(said[1], &result.wait_share)) {
     return absl::InternalError(absl::StrCat("training in lock step ", end->ToString(), child->LastWords()));
   }
-  return StepResult{.samples_per_second = rate};
+  return result;
 }
 
 absl::Status RunLockStep(const std::string& model, const std::string& seconds) {
@@ -185,12 +200,13 @@ absl::Status RunLockStep(const std::string& model, const std::string& seconds) {
   }
   const absl::StatusOr<std::unique_ptr<LockStep>> steps = LockStep::Create({model, "", duration});
   if (!steps.ok()) return steps.status();
-  absl::StatusOr<double> other;
+  absl::StatusOr<LockStep::Ran> other;
   std::thread second([&] { other = (*steps)->Run(1, absl::Seconds(duration)); });
-  const absl::StatusOr<double> rate = (*steps)->Run(0, absl::Seconds(duration));
+  const absl::StatusOr<LockStep::Ran> one = (*steps)->Run(0, absl::Seconds(duration));
   second.join();
-  if (!rate.ok() || !other.ok()) return rate.ok() ? other.status() : rate.status();
-  std::cout << *rate * kStepWorkers * kStepBatch << std::endl;
+  if (!one.ok() || !other.ok()) return one.ok() ? other.status() : one.status();
+  std::cout << one->steps_per_second * kStepWorkers * kStepBatch << " "
+            << (one->outside_share + other->outside_share) / kStepWorkers << std::endl;
   return absl::OkStatus();
 }
 

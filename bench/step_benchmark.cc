@@ -30,7 +30,8 @@ constexpr char kUsage[] =
     "  ballast alone  the computation: workers sum their gradients and exchange nothing for 25 (small) or 5 (large)\n"
     "                 batches\n"
     "  limit          two threads of one process that compute, wait for each other and apply the gradients to both\n"
-    "                 models, without a copy or a message: the least that a synchronous step costs within a machine\n"
+    "                 models, without a copy or a message: the least that a synchronous step costs within a machine.\n"
+    "                 Its wait share is all but the computation\n"
     "  stream         the bytes of a step on a bare TCP stream, by its processor time, as if two processors shared it\n"
     "  limit-tcp      the time of limit and of stream together; none with more than two processors, where a stream\n"
     "                 can overlap with the computation\n"
@@ -282,6 +283,8 @@ void AddRows(const StepTask& task, const std::vector<Entry>& all, bool threads, 
   if (sync != nullptr && !large) {
     report.ratios.push_back(
         {"sync_wait_small", Median(sync->wait_shares), 0.15, true, "share of the sync step that waits, small model"});
+    report.ratios.push_back({"limit_wait_small", Median(limit->wait_shares), 0.15, true,
+                             "share of the limit of the sync step that is no computation, small model"});
   }
   add("observed", Find(all, "ballast observed", "fp32"), Find(all, "ballast unobserved", "fp32"), 0.98,
       "sync step with metrics, scrapes, live page and flight recorders, relative to none of them");
