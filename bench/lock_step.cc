@@ -127,7 +127,7 @@ class LockStep {
       if (!end) Update(rank);
       barrier_.Wait();
       if (!status.ok()) return status;
-      if (end && (!first.has_value() || now <= *first)) return Ran();
+      if (end && !first.has_value()) return Ran();
       if (first.has_value()) computed += now - before;
       if (end) {
         return Ran{counted / absl::ToDoubleSeconds(now - *first), 1 - absl::FDivDuration(computed, now - *first)};

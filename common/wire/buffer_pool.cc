@@ -19,8 +19,6 @@ namespace {
 constexpr size_t kLeastPooledBytes = 64 << 10;
 
 constexpr size_t kPage = 4096;
-// Memory that is larger than needed by more than one part in that many is left for larger messages.
-constexpr size_t kWaste = 8;
 
 size_t RoundUp(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 

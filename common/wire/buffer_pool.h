@@ -82,6 +82,8 @@ class BufferPool {
   size_t free_bytes() const;
 
   static constexpr size_t kAlignment = 64;
+  // Memory that is larger than needed by more than one part in that many is left for larger messages.
+  static constexpr size_t kWaste = 8;
 
  private:
   const size_t most_bytes_;

@@ -90,6 +90,12 @@ void DataPlane::Call::Handle(grpc::ByteBuffer& connection_part, std::vector<Buff
   handled_call = before;
 }
 
+void DataPlane::Call::Handle(grpc::ByteBuffer& connection_part, BufferPool::Buffer memory_part) {
+  std::vector<BufferPool::Buffer> parts;
+  parts.push_back(std::move(memory_part));
+  Handle(connection_part, std::move(parts));
+}
+
 void DataPlane::Call::RunForClient(absl::AnyInvocable<void() &&> then, bool lends) {
   const bool own = handled_call == nullptr || handled_call == this;
   if (own || response_bytes_ < kMinBytesForAnotherThread) return std::move(then)();

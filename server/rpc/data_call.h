@@ -82,6 +82,8 @@ class DataPlane::Call : public std::enable_shared_from_this<Call> {
   absl::Status Admit(uint64_t request_bytes = kMaxMessageBytes);
   // Handles the request, which is `connection_part` followed by `memory_parts`. Takes both.
   void Handle(grpc::ByteBuffer& connection_part, std::vector<BufferPool::Buffer> memory_parts);
+  // The same with one part in memory, which may be empty.
+  void Handle(grpc::ByteBuffer& connection_part, BufferPool::Buffer memory_part);
   void End(const absl::Status& status);
   // The response has left. A callback may keep the call for a moment longer, but not what the budget covers.
   void Sent();

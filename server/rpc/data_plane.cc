@@ -110,7 +110,7 @@ class DataPlane::GrpcCall : public Call, public grpc::ServerGenericBidiReactor {
   // Handles the request, part of whose bytes are in shared memory if there is a reference.
   void Process(const std::optional<v1::SharedSlot>& reference) {
     timer().Enter(CallPhase::kApply);
-    std::vector<BufferPool::Buffer> memory_parts;
+    BufferPool::Buffer memory_part;
     if (reference.has_value()) {
       ++plane().shared_calls_;
       absl::StatusOr<BufferPool::Buffer> copied = CopySlot(*reference);
@@ -118,9 +118,9 @@ class DataPlane::GrpcCall : public Call, public grpc::ServerGenericBidiReactor {
         received_.Clear();
         return End(OnShard(copied.status()));
       }
-      memory_parts.push_back(*std::move(copied));
+      memory_part = *std::move(copied);
     }
-    Handle(received_, std::move(memory_parts));
+    Handle(received_, std::move(memory_part));
   }
 
   // Borrows the slot, and copies the message in it into the budget reserved for a message from the network.

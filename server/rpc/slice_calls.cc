@@ -16,9 +16,6 @@ namespace {
 // Twice the slices, to allow for fields that this server does not know.
 constexpr size_t kMaxPullElements = 2 * kMaxSlicesPerMessage;
 
-// A gradient is kept in the memory of its message, if at most one part in that many of it is something else.
-constexpr size_t kMessageWaste = 8;
-
 // `parts` have the payloads, or some of them, in that order.
 template <typename Message>
 std::vector<GradientView> ViewGradients(const Message& message, std::vector<BufferPool::Buffer>& parts) {
@@ -39,7 +36,7 @@ std::vector<GradientView> ViewGradients(const Message& message, std::vector<Buff
     view.has_finite_floats = part->HasFiniteFloats(floats);
     // What is ahead of it in the part has been read by then.
     const bool is_last = floats.end() == part->bytes().end();
-    const bool is_most = floats.size() >= part->capacity() - part->capacity() / kMessageWaste;
+    const bool is_most = part->capacity() - floats.size() <= part->capacity() / BufferPool::kWaste;
     if (view.has_finite_floats && is_last && is_most) view.message = &*part;
   }
   return views;

@@ -60,9 +60,7 @@ class DataPlane::StreamCall : public Call {
   void Process(BufferPool::Buffer request) {
     timer().Enter(CallPhase::kApply);
     grpc::ByteBuffer nothing;
-    std::vector<BufferPool::Buffer> parts;
-    parts.push_back(std::move(request));
-    Handle(nothing, std::move(parts));
+    Handle(nothing, std::move(request));
   }
 
  protected:
