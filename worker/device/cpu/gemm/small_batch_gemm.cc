@@ -234,8 +234,8 @@ void SmallBatchGemm::ComputeRows(WeightGradient& gradient, int64_t begin, int64_
 }
 
 // While a panel of the right side passes, the left side of kGroups groups (9 KiB at a batch of 64) stays in the L1
-// cache. Rows are stored through the caches, since another thread reads them soon: past them, the time doubles on some
-// processors.
+// cache. Rows are stored through the caches, since another thread reads them soon; past them also takes a fifth longer
+// on some processors.
 void SmallBatchGemm::WeightGradientRows(const WeightGradient& gradient, Range range) const {
   constexpr int64_t kGroups = 6;
   const Product& q = gradient.product;
