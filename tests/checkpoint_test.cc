@@ -139,9 +139,7 @@ TEST_F(CheckpointTest, AJobWhoseServerDiesBeforeItsFirstCheckpointStartsFromTheB
       {{"epochs: 3", absl::StrCat("epochs: ", kEpochs)}, {"policy {", "durability { mode: CHECKPOINT }\npolicy {"}});
   ChildProcess launch = Launch({"--servers", "2", "--workers", "2", "--json"}, "run");
   ASSERT_TRUE(launch.AwaitOutput(" done  train loss ")) << launch.output();
-  for (const Grandchild& child : Grandchild::Of(launch.pid())) {
-    if (child.Is("ballast_server", "1")) child.Signal(SIGKILL);
-  }
+  Child(launch, "ballast_server", "1").Signal(SIGKILL);
   EXPECT_EQ(launch.Wait().ToString(), "ended with status 0") << launch.output();
   EXPECT_THAT(launch.output(), HasSubstr("there is no checkpoint yet; the job starts from the beginning"));
   EXPECT_EQ(Printed().examples, kExamples);
@@ -155,9 +153,7 @@ TEST_F(CheckpointTest, AJobWhoseServerDiesGoesBackToItsNewestCheckpoint) {
   ASSERT_TRUE(launch.AwaitOutput(" done  train loss ")) << launch.output();
   const absl::Time deadline = absl::Now() + absl::Seconds(30);
   while (Checkpoints("run").empty() && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(20));
-  for (const Grandchild& child : Grandchild::Of(launch.pid())) {
-    if (child.Is("ballast_server", "1")) child.Signal(SIGKILL);
-  }
+  Child(launch, "ballast_server", "1").Signal(SIGKILL);
   EXPECT_EQ(launch.Wait().ToString(), "ended with status 0") << launch.output();
   EXPECT_THAT(launch.output(), HasSubstr("the job restarts from its newest checkpoint"));
   EXPECT_THAT(launch.output(), HasSubstr("the job resumes from "));

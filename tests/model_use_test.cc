@@ -111,9 +111,7 @@ TEST_F(ModelUseTest, AWorkerThatIsStartedAgainKeepsWhatWasTrained) {
   PrepareSecond("freeze: \"dense1\"", {{"epochs: 3", "epochs: 150"}});
   ChildProcess launch = Launch({"--workers", "2", "--verbose", "--json"}, "second");
   ASSERT_TRUE(launch.AwaitOutput(kUnderWay)) << launch.output();
-  for (const Grandchild& child : Grandchild::Of(launch.pid())) {
-    if (child.Is("ballast_worker", "0")) child.Signal(SIGKILL);
-  }
+  Child(launch, "ballast_worker", "0").Signal(SIGKILL);
   const Summary summary = Finish(launch);
   EXPECT_EQ(summary.restarts, 1) << launch.output();
   EXPECT_GE(summary.test_accuracy.value_or(0), 0.9);

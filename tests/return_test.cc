@@ -19,11 +19,7 @@ class ReturnTest : public JobTest {
   static Grandchild Victim(ChildProcess& launch, absl::string_view program, const std::string& rank,
                            absl::string_view running = ": test loss") {
     EXPECT_TRUE(launch.AwaitOutput(running)) << launch.output();
-    for (Grandchild& child : Grandchild::Of(launch.pid())) {
-      if (child.Is(program, rank)) return std::move(child);
-    }
-    ADD_FAILURE() << "no " << program << " of rank " << rank;
-    return Grandchild(launch.pid());
+    return Child(launch, program, rank);
   }
 
   static void KillWorker(ChildProcess& launch, const std::string& rank) {

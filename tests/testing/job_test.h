@@ -104,6 +104,14 @@ policy { sync { deterministic: true } }
     EXPECT_TRUE(summary.ok()) << summary.status();
     return summary.value_or(Summary());
   }
+  // Returns the process of that program and rank that the launch has started.
+  static Grandchild Child(const ChildProcess& launch, absl::string_view program, const std::string& rank) {
+    for (Grandchild& child : Grandchild::Of(launch.pid())) {
+      if (child.Is(program, rank)) return std::move(child);
+    }
+    ADD_FAILURE() << "no " << program << " of rank " << rank << "; output of the launch:\n" << launch.output();
+    return Grandchild(launch.pid());
+  }
   // Waits for the successful end of a launch with --json; returns its summary.
   Summary Finish(ChildProcess& launch) const {
     EXPECT_EQ(launch.Wait().ToString(), "ended with status 0") << launch.output();
