@@ -12,9 +12,6 @@
 namespace ballast {
 namespace {
 
-// Limits how long a ring that the server's memory lost delays a response.
-constexpr absl::Duration kLongestWait = absl::Seconds(1);
-
 grpc::Status ErrorOf(const SlotResponse& response, absl::Span<char> slot) {
   return DecodeDirectError(response.code, MessageAt({response.offset, response.bytes}, slot).value_or(""));
 }
@@ -26,7 +23,7 @@ void SlotCaller::Run() {
   while (true) {
     const uint32_t seen = region_->client_bell().rings();
     const absl::Time now = absl::Now();
-    absl::Time next = now + kLongestWait;
+    absl::Time next = now + longest_wait_;
     if (RunEnded(now, next)) continue;
     if (is_over()) return;
     const uint32_t unparked = parked_.unparked();
@@ -58,19 +55,19 @@ std::optional<absl::Duration> SlotCaller::Help(absl::FunctionRef<bool()> ready, 
   parked_.Park();
   absl::Duration spent;
   const absl::Time end = absl::Now() + timeout;
-  uint32_t seen = bell.rings();
-  // Looked at after `helper_` and `seen` are set: who makes it true later also rings.
-  while (!ready()) {
-    const absl::Time now = absl::Now();
-    absl::Time next = std::min(end, now + kLongestWait);
-    if (RunEnded(now, next)) {
-      spent += absl::Now() - now;
-    } else if (now >= end || is_over()) {
-      break;
-    } else {
-      helpers_bell_.Wait(seen, next - now);
-    }
+  uint32_t seen = 0;
+  while (true) {
+    // Taken before it looks for responses: for those that come later, Unpark wakes Run's thread.
     seen = bell.rings();
+    const absl::Time now = absl::Now();
+    absl::Time next = std::min(end, now + longest_wait_);
+    const bool received = RunEnded(now, next);
+    if (received) spent += absl::Now() - now;
+    // Looked at after `helper_` and `seen` are set: who makes it true later also rings.
+    if (ready()) break;
+    if (received) continue;
+    if (now >= end || is_over()) break;
+    helpers_bell_.Wait(seen, next - now);
   }
   {
     absl::MutexLock lock(&mutex_);

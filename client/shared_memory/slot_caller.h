@@ -28,8 +28,10 @@ class SlotCaller {
   // `response`: where in the slot the message is; only if the call succeeded.
   using Done = absl::AnyInvocable<void(const grpc::Status&, const SlotResponse& response) &&>;
 
-  explicit SlotCaller(std::shared_ptr<SharedRegion> region)
+  // `longest_wait` limits how long a ring that the server's memory lost delays a response.
+  explicit SlotCaller(std::shared_ptr<SharedRegion> region, absl::Duration longest_wait = absl::Seconds(1))
       : region_(std::move(region)),
+        longest_wait_(longest_wait),
         calls_(region_->slots()),
         helpers_bell_(region_->client_bell()),
         parked_(region_->client_bell()) {}
@@ -85,6 +87,7 @@ class SlotCaller {
   std::optional<Ended> EndOfLocked(uint32_t slot, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::shared_ptr<SharedRegion> region_;
+  const absl::Duration longest_wait_;
   mutable absl::Mutex mutex_;
   bool over_ ABSL_GUARDED_BY(mutex_) = false;
   grpc::Status why_ ABSL_GUARDED_BY(mutex_);
