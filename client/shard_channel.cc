@@ -177,6 +177,7 @@ void ShardChannel::Send(std::vector<ShardMessage> messages) {
 
 void ShardChannel::SendQueued(bool owned) {
   while (true) {
+    if (owned) Receive();
     std::shared_ptr<Exchange> exchange;
     {
       absl::MutexLock lock(&mutex_);
@@ -186,6 +187,8 @@ void ShardChannel::SendQueued(bool owned) {
       if (exchange == nullptr) exchange = TakeLocked(&waits_);
       if (exchange == nullptr) {
         if (owned) --senders_;
+        const bool queued = !pushes_.queue.empty() || !waits_.queue.empty();
+        if (route_->slot_sender != nullptr) route_->slot_sender->SetAwaited(queued);
         return;
       }
     }
@@ -348,6 +351,11 @@ void ShardChannel::Complete(ShardMessage& message, ShardReply reply) {
 std::optional<absl::Duration> ShardChannel::Help(absl::FunctionRef<bool()> ready, absl::Duration timeout) {
   const RouteUse route = UseRoute();
   return route->slot_sender == nullptr ? std::nullopt : route->slot_sender->Help(ready, timeout);
+}
+
+void ShardChannel::Receive() {
+  const RouteUse route = UseRoute();
+  if (route->slot_sender != nullptr) route->slot_sender->Receive();
 }
 
 void ShardChannel::WaitUntilIdle() {

@@ -154,6 +154,8 @@ class ShardChannel {
   std::function<void(grpc::Status)> Trace(const Exchange* exchange, CallSpan span,
                                           std::function<void(grpc::Status)> end);
   void Finish(std::shared_ptr<Exchange> exchange, absl::Status status);
+  // Receives what was left to a thread that has helped.
+  void Receive();
   // Tells a message's owner that it has ended, and a thread in Help.
   void Complete(ShardMessage& message, ShardReply reply);
   CallOptions Options(const char* operation, absl::Duration wait) const;

@@ -12,6 +12,9 @@
 namespace ballast {
 namespace {
 
+// Limits how long a response is left to a thread that has helped, and does not come back.
+constexpr absl::Duration kLongestAbsence = absl::Milliseconds(10);
+
 grpc::Status ErrorOf(const SlotResponse& response, absl::Span<char> slot) {
   return DecodeDirectError(response.code, MessageAt({response.offset, response.bytes}, slot).value_or(""));
 }
@@ -27,12 +30,19 @@ void SlotCaller::Run() {
     if (RunEnded(now, next)) continue;
     if (is_over()) return;
     const uint32_t unparked = parked_.unparked();
-    if (is_helped()) {
-      parked_.Wait(unparked, next - now);
+    if (StaysAway(now)) {
+      parked_.Wait(unparked, std::min(next - now, kLongestAbsence));
     } else {
       bell.Wait(seen, next - now);
     }
   }
+}
+
+bool SlotCaller::StaysAway(absl::Time now) {
+  absl::MutexLock lock(&mutex_);
+  const bool helped = helper_ != std::thread::id();
+  away_ = helped || (!awaited_ && now - helped_at_ < kLongestAbsence && !processor_is_free_());
+  return away_;
 }
 
 bool SlotCaller::RunEnded(absl::Time now, absl::Time& next) {
@@ -69,12 +79,37 @@ std::optional<absl::Duration> SlotCaller::Help(absl::FunctionRef<bool()> ready, 
     if (now >= end || is_over()) break;
     helpers_bell_.Wait(seen, next - now);
   }
+  bool returns = true;
   {
     absl::MutexLock lock(&mutex_);
     helper_ = std::thread::id();
+    helped_at_ = absl::Now();
+    looked_ = seen;
+    // Awake for each response, Run's thread would take the processor from one that computes.
+    returns = !away_ || awaited_ || processor_is_free_();
   }
-  parked_.Unpark(seen);
+  if (returns) parked_.Unpark(seen);
   return spent;
+}
+
+void SlotCaller::Receive() {
+  const absl::Time now = absl::Now();
+  {
+    absl::MutexLock lock(&mutex_);
+    if (helper_ != std::thread::id() || now - helped_at_ >= kLongestAbsence) return;
+    helped_at_ = now;
+    looked_ = region_->client_bell().rings();
+  }
+  absl::Time next = now;
+  RunEnded(now, next);
+}
+
+void SlotCaller::SetAwaited(bool awaited) {
+  absl::MutexLock lock(&mutex_);
+  if (awaited_ == awaited) return;
+  awaited_ = awaited;
+  // Does not wake it yet.
+  if (awaited && away_ && helper_ == std::thread::id()) parked_.Unpark(looked_);
 }
 
 void SlotCaller::Notify() {

@@ -13,6 +13,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "common/concurrency/eager_wait.h"
 #include "common/shared_memory/doorbell.h"
 #include "common/shared_memory/shared_region.h"
 #include "grpcpp/support/status.h"
@@ -28,21 +29,30 @@ class SlotCaller {
   // `response`: where in the slot the message is; only if the call succeeded.
   using Done = absl::AnyInvocable<void(const grpc::Status&, const SlotResponse& response) &&>;
 
-  // `longest_wait` limits how long a ring that the server's memory lost delays a response.
-  explicit SlotCaller(std::shared_ptr<SharedRegion> region, absl::Duration longest_wait = absl::Seconds(1))
+  // `processor_is_free`: whether another thread could run without taking turns with those that run. `longest_wait`
+  // limits how long a ring that the server's memory lost delays a response.
+  explicit SlotCaller(std::shared_ptr<SharedRegion> region, bool (*processor_is_free)() = &EagerWait::ProcessorIsFree,
+                      absl::Duration longest_wait = absl::Seconds(1))
       : region_(std::move(region)),
+        processor_is_free_(processor_is_free),
         longest_wait_(longest_wait),
         calls_(region_->slots()),
         helpers_bell_(region_->client_bell()),
         parked_(region_->client_bell()) {}
 
   // Receives responses and calls `done` for each, until End and the last `done`. Call it once, on a thread of its own.
+  // Stays away, for a moment at most, while another thread helps or has just helped and no processor is free.
   void Run();
 
   // Receives responses in the calling thread instead, until `ready`, which they may make true, or `timeout`; the thread
   // that would pass them on need not be woken. Calls `ready` after every response, and whenever Notify is called.
   // Returns the time that it spent on responses; nullopt, at once, if another thread helps already or after End.
   std::optional<absl::Duration> Help(absl::FunctionRef<bool()> ready, absl::Duration timeout);
+  // Receives, in the calling thread, the responses that Run leaves to the thread that has just helped. A thread that
+  // helps and computes in turn calls it in between, so that no response waits for long.
+  void Receive();
+  // Says whether messages wait for a response before they can be sent. Run then leaves it to no one.
+  void SetAwaited(bool awaited);
   // Has a thread in Help call its `ready`. Call it whenever another thread may have made that true.
   void Notify();
 
@@ -75,10 +85,9 @@ class SlotCaller {
     absl::MutexLock lock(&mutex_);
     return over_;
   }
-  bool is_helped() const {
-    absl::MutexLock lock(&mutex_);
-    return helper_ != std::thread::id();
-  }
+  // Returns whether Run's thread should stay away, because another thread helps, or has just done so and no processor
+  // is free. Sets `away_` to it.
+  bool StaysAway(absl::Time now) ABSL_LOCKS_EXCLUDED(mutex_);
   // Runs what has ended, if anything has; otherwise sets `next` as TakeEndedLocked does. Returns whether anything had.
   bool RunEnded(absl::Time now, absl::Time& next) ABSL_LOCKS_EXCLUDED(mutex_);
   // Takes the calls that have ended by now out of the list, and sets `next` to the time of the next deadline.
@@ -87,6 +96,7 @@ class SlotCaller {
   std::optional<Ended> EndOfLocked(uint32_t slot, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::shared_ptr<SharedRegion> region_;
+  bool (*const processor_is_free_)();
   const absl::Duration longest_wait_;
   mutable absl::Mutex mutex_;
   bool over_ ABSL_GUARDED_BY(mutex_) = false;
@@ -96,9 +106,16 @@ class SlotCaller {
   std::vector<Call> calls_ ABSL_GUARDED_BY(mutex_);
   // The thread in Help; no thread's: none.
   std::thread::id helper_ ABSL_GUARDED_BY(mutex_);
+  // When a thread helped last, or received what was left to it.
+  absl::Time helped_at_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+  // Number of rings before it looked for responses then.
+  uint32_t looked_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool awaited_ ABSL_GUARDED_BY(mutex_) = false;
+  // Run's thread waits for a moment at most, whatever rings.
+  bool away_ ABSL_GUARDED_BY(mutex_) = false;
   // Used by the helper.
   DoorbellListener helpers_bell_;
-  // Run's thread, while another one helps.
+  // Run's thread, while it stays away.
   ParkedSleepers parked_;
 };
 

@@ -51,6 +51,8 @@ class Outcome {
 
 class SlotCallerTest : public testing::Test {
  protected:
+  explicit SlotCallerTest(bool (*processor_is_free)() = [] { return true; })
+      : caller_(*SharedRegion::Open(server_->Describe()), processor_is_free, kLongestWait) {}
   ~SlotCallerTest() override {
     caller_.End(grpc::Status(grpc::UNAVAILABLE, "test over"));
     receiver_.join();
@@ -69,7 +71,7 @@ class SlotCallerTest : public testing::Test {
   }
 
   const std::shared_ptr<SharedRegion> server_ = *SharedRegion::Create(4);
-  SlotCaller caller_{*SharedRegion::Open(server_->Describe()), kLongestWait};
+  SlotCaller caller_;
   // Number of the last call.
   uint64_t number_ = 0;
   std::thread receiver_{[this] { caller_.Run(); }};
@@ -91,27 +93,32 @@ TEST_F(SlotCallerTest, ACallEndsWithItsResponse) {
 }
 
 TEST_F(SlotCallerTest, AThreadThatHelpsReceivesItself) {
-  std::thread::id receiver;
-  bool over = false;
-  caller_.Begin(0, {}, absl::Now() + absl::Minutes(10), [&](const grpc::Status&, const SlotResponse&) {
-    receiver = std::this_thread::get_id();
-    over = true;
-  });
-  std::thread server([&] {
-    // Not before the other thread helps.
-    while (true) {
-      const bool helped = !caller_.Help([] { return true; }, absl::ZeroDuration()).has_value();
-      if (helped) break;
-      absl::SleepFor(absl::Milliseconds(1));
-    }
-    EXPECT_TRUE(server_->TakeCall(0).has_value());
-    server_->Respond(0, {});
-  });
+  constexpr int kRounds = 50;
+  int received = 0;
   const absl::Time begun = absl::Now();
-  EXPECT_TRUE(caller_.Help([&] { return over; }, absl::Minutes(5)).has_value());
+  for (int round = 0; round < kRounds; ++round) {
+    std::atomic<std::thread::id> receiver{};
+    caller_.Begin(0, {}, absl::Now() + absl::Minutes(10), [&](const grpc::Status&, const SlotResponse&) {
+      receiver = std::this_thread::get_id();
+      caller_.Notify();
+    });
+    absl::Notification helps;
+    std::thread server([&] {
+      helps.WaitForNotification();
+      EXPECT_TRUE(server_->TakeCall(0).has_value());
+      server_->Respond(0, {});
+    });
+    const auto over = [&] {
+      if (!helps.HasBeenNotified()) helps.Notify();
+      return receiver.load() != std::thread::id();
+    };
+    EXPECT_TRUE(caller_.Help(over, absl::Minutes(5)).has_value());
+    server.join();
+    received += receiver.load() == std::this_thread::get_id() ? 1 : 0;
+  }
   EXPECT_LT(absl::Now() - begun, absl::Minutes(1));
-  server.join();
-  EXPECT_EQ(receiver, std::this_thread::get_id());
+  // The others came while Run's thread still looked for responses.
+  EXPECT_GT(received, kRounds / 2);
   // Then the other thread receives again.
   const Call later = Begin(1);
   ASSERT_TRUE(server_->TakeCall(1).has_value());
@@ -134,29 +141,6 @@ TEST_F(SlotCallerTest, HelpEndsWithItsTimeoutWithNewsFromElsewhereAndWithTheCall
   ends.join();
   EXPECT_LT(absl::Now() - begun, absl::Minutes(1));
   EXPECT_FALSE(caller_.Help([] { return false; }, absl::Minutes(5)).has_value());
-}
-
-TEST_F(SlotCallerTest, NoResponseIsLostWhileThreadsTakeTurns) {
-  std::atomic<bool> stop{false};
-  std::thread server([&] {
-    while (!stop) {
-      for (uint32_t slot = 0; slot < 4; ++slot) {
-        if (server_->TakeCall(slot).has_value()) server_->Respond(slot, {});
-      }
-      std::this_thread::yield();
-    }
-  });
-  const absl::Time begun = absl::Now();
-  for (int round = 0; round < 3000; ++round) {
-    const Call helped = Begin(0), other = Begin(1);
-    if (round % 3 != 0) caller_.Help([&] { return helped->ended(); }, absl::Minutes(5));
-    EXPECT_TRUE(helped->status().ok());
-    EXPECT_TRUE(other->status().ok());
-  }
-  // A lost one would cost Run or Help minutes.
-  EXPECT_LT(absl::Now() - begun, absl::Minutes(1));
-  stop = true;
-  server.join();
 }
 
 TEST_F(SlotCallerTest, AnErrorHasItsMessageAndDetails) {
@@ -236,6 +220,105 @@ TEST_F(SlotCallerTest, EveryCallOfManyEndsOnce) {
   }
   server.join();
 }
+
+// Without a processor for the receiver.
+class BusySlotCallerTest : public SlotCallerTest {
+ protected:
+  BusySlotCallerTest() : SlotCallerTest([] { return false; }) {}
+
+  // Helps for a moment; then the server responds to a call, whose response goes to `receiver`.
+  void RespondAfterHelp(std::atomic<std::thread::id>& receiver) {
+    caller_.Help([] { return true; }, absl::ZeroDuration());
+    caller_.Begin(0, {}, absl::Now() + absl::Minutes(10),
+                  [&](const grpc::Status&, const SlotResponse&) { receiver = std::this_thread::get_id(); });
+    ASSERT_TRUE(server_->TakeCall(0).has_value());
+    server_->Respond(0, {});
+  }
+};
+
+TEST_F(BusySlotCallerTest, LeavesResponsesToTheThreadThatHasHelped) {
+  constexpr int kRounds = 200;
+  int received = 0;
+  for (int round = 0; round < kRounds; ++round) {
+    std::atomic<std::thread::id> receiver{};
+    RespondAfterHelp(receiver);
+    caller_.Receive();
+    while (receiver.load() == std::thread::id()) std::this_thread::yield();
+    received += receiver.load() == std::this_thread::get_id() ? 1 : 0;
+  }
+  // The others took it for so long that they seemed not to come back.
+  EXPECT_GT(received, kRounds / 2);
+}
+
+TEST_F(BusySlotCallerTest, ReceivesIfTheThreadThatHasHelpedDoesNotComeBack) {
+  const absl::Time begun = absl::Now();
+  for (int round = 0; round < 10; ++round) {
+    std::atomic<std::thread::id> receiver{};
+    RespondAfterHelp(receiver);
+    while (receiver.load() == std::thread::id()) absl::SleepFor(absl::Milliseconds(1));
+    EXPECT_EQ(receiver.load(), receiver_.get_id());
+    caller_.Receive();
+  }
+  EXPECT_LT(absl::Now() - begun, absl::Minutes(1));
+}
+
+TEST_F(BusySlotCallerTest, ReceivesWhatMessagesWaitFor) {
+  caller_.SetAwaited(true);
+  int received = 0;
+  for (int round = 0; round < 50; ++round) {
+    std::atomic<std::thread::id> receiver{};
+    RespondAfterHelp(receiver);
+    // Not for as long as it would stay away.
+    for (int i = 0; i < 5 && receiver.load() == std::thread::id(); ++i) absl::SleepFor(absl::Milliseconds(1));
+    received += receiver.load() == receiver_.get_id() ? 1 : 0;
+    caller_.Receive();
+  }
+  EXPECT_GT(received, 25);
+}
+
+TEST_F(BusySlotCallerTest, ReceivesForThreadsThatDoNotHelp) {
+  const Call call = Begin(0);
+  ASSERT_TRUE(server_->TakeCall(0).has_value());
+  server_->Respond(0, {});
+  caller_.Receive();
+  EXPECT_TRUE(call->status().ok());
+}
+
+class TurnsTest : public SlotCallerTest, public testing::WithParamInterface<bool (*)()> {
+ protected:
+  TurnsTest() : SlotCallerTest(GetParam()) {}
+};
+
+TEST_P(TurnsTest, NoResponseIsLostWhileThreadsTakeTurns) {
+  std::atomic<bool> stop{false};
+  std::thread server([&] {
+    while (!stop) {
+      for (uint32_t slot = 0; slot < 4; ++slot) {
+        if (server_->TakeCall(slot).has_value()) server_->Respond(slot, {});
+      }
+      std::this_thread::yield();
+    }
+  });
+  const absl::Time begun = absl::Now();
+  // Without a processor, one that waits without help waits until Run comes back.
+  const int rounds = GetParam()() ? 3000 : 300;
+  for (int round = 0; round < rounds; ++round) {
+    const Call helped = Begin(0), other = Begin(1);
+    if (round % 2 == 0) caller_.Receive();
+    if (round % 3 != 0) caller_.Help([&] { return helped->ended(); }, absl::Minutes(5));
+    EXPECT_TRUE(helped->status().ok());
+    EXPECT_TRUE(other->status().ok());
+  }
+  // A lost one would cost Run or Help minutes.
+  EXPECT_LT(absl::Now() - begun, absl::Minutes(1));
+  stop = true;
+  server.join();
+}
+
+INSTANTIATE_TEST_SUITE_P(Processors, TurnsTest,
+                         testing::Values(
+                             +[] { return true; }, +[] { return false; }),
+                         [](const auto& is_free) { return is_free.param() ? "Free" : "Busy"; });
 
 }  // namespace
 }  // namespace ballast

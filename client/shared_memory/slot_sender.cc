@@ -102,6 +102,14 @@ std::optional<absl::Duration> SlotSender::Help(absl::FunctionRef<bool()> ready, 
   return helped == nullptr ? std::nullopt : helped->Help(ready, timeout);
 }
 
+void SlotSender::Receive() {
+  if (const std::shared_ptr<SlotCaller> receives = caller(); receives != nullptr) receives->Receive();
+}
+
+void SlotSender::SetAwaited(bool awaited) {
+  if (const std::shared_ptr<SlotCaller> receives = caller(); receives != nullptr) receives->SetAwaited(awaited);
+}
+
 void SlotSender::Notify() {
   if (const std::shared_ptr<SlotCaller> notified = caller(); notified != nullptr) notified->Notify();
 }

@@ -144,6 +144,8 @@ class SlotSender {
 
   // As for SlotCaller; nullopt also if the server serves no calls in slots.
   std::optional<absl::Duration> Help(absl::FunctionRef<bool()> ready, absl::Duration timeout);
+  void Receive();
+  void SetAwaited(bool awaited);
   void Notify();
 
   // Releases the memory and requests none again. Loans stay valid.

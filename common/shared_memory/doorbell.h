@@ -33,7 +33,7 @@ static_assert(sizeof(Doorbell) == 8 && std::atomic<uint32_t>::is_always_lock_fre
 
 // Owns the place where threads that wait for a doorbell sleep while another thread waits for it in their stead: rings
 // then wake only that one. Moving them there and back wakes none of them. Thread safety: all methods may be called from
-// any thread, Park and Unpark from one at a time.
+// any thread; after a Park and an Unpark at the same time, those that sleep may be in either place.
 class ParkedSleepers {
  public:
   // `bell` outlives this.

@@ -32,11 +32,12 @@ absl::StatusOr<RowsResult> RowExchange::Await(const Future<RowsResult>& future, 
     const TimelineScope span(options_.timeline, TimelineRow::kWait, "wait for", what);
     const absl::Time start = absl::Now();
     absl::Time deadline = absl::InfiniteFuture();
-    while (!future.WaitFor(kPollInterval)) {
+    absl::Duration helped;
+    while (!AwaitOnce(future, helped)) {
       if (options_.interrupted->load()) deadline = std::min(deadline, absl::Now() + kInterruptTimeout);
       if (absl::Now() > deadline) return absl::CancelledError("interrupted while waiting for servers");
     }
-    stats_.waited += absl::Now() - start;
+    stats_.waited += absl::Now() - start - helped;
   }
   absl::StatusOr<RowsResult> result = future.Get();
   if (result.ok()) {
@@ -44,6 +45,15 @@ absl::StatusOr<RowsResult> RowExchange::Await(const Future<RowsResult>& future, 
     stats_.bytes_received += result->bytes_received;
   }
   return result;
+}
+
+bool RowExchange::AwaitOnce(const Future<RowsResult>& future, absl::Duration& helped) {
+  // Like the exchange of parameters, whose threads receive for themselves if it has any.
+  const std::optional<absl::Duration> spent =
+      model_->waits_for_loss() ? client_->Help([&] { return future.Ready(); }, kPollInterval) : std::nullopt;
+  if (!spent.has_value()) return future.WaitFor(kPollInterval);
+  helped += *spent;
+  return future.Ready();
 }
 
 absl::Status RowExchange::AwaitPush(Slot& slot) {

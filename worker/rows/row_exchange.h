@@ -98,6 +98,8 @@ class RowExchange : public RowSource {
 
   // Waits; CANCELLED if interrupted.
   absl::StatusOr<RowsResult> Await(const Future<RowsResult>& future, absl::string_view what);
+  // Waits for a moment, and returns whether it is ready. Adds to `helped` the time that it spent on receiving.
+  bool AwaitOnce(const Future<RowsResult>& future, absl::Duration& helped);
   absl::Status AwaitPush(Slot& slot);
   // Ends a pull that nobody wants any more.
   absl::Status Drop(Slot& slot);
