@@ -250,21 +250,35 @@ absl::Status CoordinatorLink::CompleteLease(uint64_t lease_id, uint64_t steps, u
   absl::Status status =
       Call<v1::CompleteLeaseResponse>(&calls_, Options("complete lease"), std::move(request), &Async::CompleteLease)
           .status();
-  if (!status.ok()) return status;
-  absl::MutexLock lock(&mutex_);
-  held_.erase(lease_id);
+  if (status.ok()) Release(lease_id);
   return status;
 }
 
-absl::StatusOr<v1::JobProgress> CoordinatorLink::ReportProgress(v1::WorkerProgress progress,
-                                                                std::optional<v1::Evaluation> evaluation) {
+void CoordinatorLink::Release(uint64_t lease_id) {
+  absl::MutexLock lock(&mutex_);
+  held_.erase(lease_id);
+}
+
+absl::StatusOr<v1::JobProgress> CoordinatorLink::ReportProgress(
+    v1::WorkerProgress progress, std::optional<v1::Evaluation> evaluation,
+    const std::optional<v1::ReportProgressRequest::CompletedLease>& completed) {
   v1::ReportProgressRequest request;
   *request.mutable_member() = member();
   *request.mutable_progress() = std::move(progress);
   if (evaluation.has_value()) *request.mutable_evaluation() = *std::move(evaluation);
+  if (completed.has_value()) *request.mutable_completed_lease() = *completed;
   absl::StatusOr<v1::ReportProgressResponse> response =
       Call<v1::ReportProgressResponse>(&calls_, Options("report progress"), std::move(request), &Async::ReportProgress);
   if (!response.ok()) return response.status();
+  if (completed.has_value()) {
+    absl::Status status;
+    if (response->lease_completed()) {
+      Release(completed->lease_id());
+    } else {
+      status = CompleteLease(completed->lease_id(), completed->steps(), completed->batches());
+    }
+    if (!status.ok()) return status;
+  }
   return std::move(*response->mutable_progress());
 }
 

@@ -66,7 +66,10 @@ class CoordinatorLink {
   uint32_t epochs_done() const;
   absl::Status CompleteLease(uint64_t lease_id, uint64_t steps, uint64_t batches);
 
-  absl::StatusOr<v1::JobProgress> ReportProgress(v1::WorkerProgress progress, std::optional<v1::Evaluation> evaluation);
+  // With `completed`, then completes that lease, in the same call unless the coordinator is of an older version.
+  absl::StatusOr<v1::JobProgress> ReportProgress(
+      v1::WorkerProgress progress, std::optional<v1::Evaluation> evaluation,
+      const std::optional<v1::ReportProgressRequest::CompletedLease>& completed = std::nullopt);
   absl::StatusOr<v1::GetProgressResponse> GetProgress();
 
   // Blocks for up to `timeout` until all servers have joined.
@@ -89,6 +92,8 @@ class CoordinatorLink {
   using Method = void (v1::CoordinatorService::StubInterface::async_interface::*)(grpc::ClientContext*, const Request*,
                                                                                   Response*,
                                                                                   std::function<void(grpc::Status)>);
+  // Forgets a lease that is completed.
+  void Release(uint64_t lease_id) ABSL_LOCKS_EXCLUDED(mutex_);
 
   CoordinatorLink(const std::string& address, const Credentials& credentials, const std::string& job);
   // Returns "coordinator at host:port".

@@ -122,6 +122,39 @@ TEST_F(CoordinatorLinkTest, LeaseIsWaitedForAndCompleted) {
   EXPECT_EQ(link_->CompleteLease(12, 6, 6), absl::NotFoundError(Named(": complete lease: no such lease")));
 }
 
+v1::ReportProgressRequest::CompletedLease Completed(uint64_t lease) {
+  v1::ReportProgressRequest::CompletedLease completed;
+  completed.set_lease_id(lease);
+  completed.set_steps(5);
+  completed.set_batches(6);
+  return completed;
+}
+
+TEST_F(CoordinatorLinkTest, AReportCompletesALeaseInOneCall) {
+  coordinator_.HandOutLeases();
+  ASSERT_TRUE(link_->AcquireLease(absl::Minutes(1)).ok());
+  coordinator_.CompleteWithReports();
+  ASSERT_TRUE(link_->ReportProgress({}, std::nullopt, Completed(11)).ok());
+  EXPECT_EQ(coordinator_.completions(), 0);
+  EXPECT_EQ(coordinator_.last_report().completed_lease().steps(), 5);
+  EXPECT_EQ(coordinator_.last_report().completed_lease().batches(), 6);
+  ASSERT_TRUE(link_->AcquireLease(absl::Minutes(1)).ok());
+  EXPECT_THAT(coordinator_.held_leases(), IsEmpty());
+  ASSERT_TRUE(link_->ReportProgress({}, std::nullopt).ok());
+  EXPECT_FALSE(coordinator_.last_report().has_completed_lease());
+}
+
+TEST_F(CoordinatorLinkTest, AnOlderCoordinatorCompletesTheLeaseInACallOfItsOwn) {
+  coordinator_.HandOutLeases();
+  ASSERT_TRUE(link_->AcquireLease(absl::Minutes(1)).ok());
+  ASSERT_TRUE(link_->ReportProgress({}, std::nullopt, Completed(11)).ok());
+  EXPECT_EQ(coordinator_.completions(), 1);
+  ASSERT_TRUE(link_->AcquireLease(absl::Minutes(1)).ok());
+  EXPECT_THAT(coordinator_.held_leases(), IsEmpty());
+  EXPECT_EQ(link_->ReportProgress({}, std::nullopt, Completed(12)).status(),
+            absl::NotFoundError(Named(": complete lease: no such lease")));
+}
+
 TEST_F(CoordinatorLinkTest, LeaseThatDoesNotComeNamesWhomItWaitsFor) {
   const absl::Status none = link_->AcquireLease(absl::Milliseconds(30)).status();
   EXPECT_EQ(none.code(), absl::StatusCode::kDeadlineExceeded);

@@ -229,6 +229,7 @@ TEST_F(ErrorReasonTest, JoiningAndWhatMembersMayDo) {
   Refuse(join, Join("description: 'three'"), v1::ERROR_REASON_RANKS_FULL);
   const std::string own = "member { role: ROLE_WORKER incarnation: 1 } ";
   Refuse("CoordinatorService/CompleteLease", own + "lease_id: 77", v1::ERROR_REASON_UNKNOWN_LEASE);
+  Refuse("CoordinatorService/ReportProgress", own + "completed_lease { lease_id: 77 }", v1::ERROR_REASON_UNKNOWN_LEASE);
   Refuse("CoordinatorService/AcquireLease", own + "wait_ms: 600001", v1::ERROR_REASON_INVALID_REQUEST);
   Refuse("CoordinatorService/GetShardMap", "wait_ms: 600001", v1::ERROR_REASON_INVALID_REQUEST);
   // One worker fails; the others get an error that names it.

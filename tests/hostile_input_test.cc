@@ -243,7 +243,7 @@ TEST_F(CoordinatorHostileInputTest, SurvivesAndTheJobGoesOn) {
   const auto complete = Parse<v1::CompleteLeaseRequest>(member + "lease_id: 1");
   const auto report = Parse<v1::ReportProgressRequest>(member + R"(
     progress { step: 1 work { examples: 8 loss_sum: 3 seconds: 1 } }
-    evaluation { epoch: 1 step: 1 loss: 0.5 accuracy: 0.5 })");
+    evaluation { epoch: 1 step: 1 loss: 0.5 accuracy: 0.5 } completed_lease { lease_id: 1 steps: 1 batches: 1 })");
   v1::JoinRequest join = join_;
   join.set_description("hostile");
   const v1::GetProgressRequest nothing;

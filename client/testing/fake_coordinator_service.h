@@ -74,6 +74,14 @@ class FakeCoordinatorService : public v1::CoordinatorService::Service {
   std::vector<uint64_t> held_leases() const { return Get(&FakeCoordinatorService::held_leases_); }
 
   int reports() const { return Get(&FakeCoordinatorService::reports_); }
+  v1::ReportProgressRequest last_report() const { return Get(&FakeCoordinatorService::last_report_); }
+  // Calls of CompleteLease.
+  int completions() const { return Get(&FakeCoordinatorService::completions_); }
+  // From now on, it completes the lease of a report, as coordinators do since they know that field.
+  void CompleteWithReports() {
+    absl::MutexLock lock(&mutex_);
+    completes_with_reports_ = true;
+  }
   v1::JoinRequest last_join() const { return Get(&FakeCoordinatorService::last_join_); }
   std::vector<v1::LeaveRequest> leaves() const { return Get(&FakeCoordinatorService::leaves_); }
 
@@ -142,6 +150,8 @@ class FakeCoordinatorService : public v1::CoordinatorService::Service {
   }
   grpc::Status CompleteLease(grpc::ServerContext*, const v1::CompleteLeaseRequest* request,
                              v1::CompleteLeaseResponse*) override {
+    absl::MutexLock lock(&mutex_);
+    ++completions_;
     if (request->lease_id() == 11 && request->member().rank() == 3) return grpc::Status::OK;
     return grpc::Status(grpc::StatusCode::NOT_FOUND, "no such lease");
   }
@@ -149,6 +159,8 @@ class FakeCoordinatorService : public v1::CoordinatorService::Service {
                               v1::ReportProgressResponse* response) override {
     absl::MutexLock lock(&mutex_);
     ++reports_;
+    last_report_ = *request;
+    response->set_lease_completed(completes_with_reports_ && request->has_completed_lease());
     response->mutable_progress()->set_step(request->progress().step());
     *response->mutable_progress()->mutable_last_evaluation() = request->evaluation();
     return grpc::Status::OK;
@@ -183,6 +195,9 @@ class FakeCoordinatorService : public v1::CoordinatorService::Service {
   int lease_waits_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<uint64_t> held_leases_ ABSL_GUARDED_BY(mutex_);
   int reports_ ABSL_GUARDED_BY(mutex_) = 0;
+  v1::ReportProgressRequest last_report_ ABSL_GUARDED_BY(mutex_);
+  int completions_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool completes_with_reports_ ABSL_GUARDED_BY(mutex_) = false;
   int joins_ ABSL_GUARDED_BY(mutex_) = 0;
   v1::JoinRequest last_join_ ABSL_GUARDED_BY(mutex_);
   std::vector<v1::LeaveRequest> leaves_ ABSL_GUARDED_BY(mutex_);

@@ -22,6 +22,11 @@ void RecordWorker(const Membership::Id& id, FlightEdge edge, absl::StatusCode co
       {.activity = FlightActivity::kMember, .edge = edge, .code = code, .peer = id.rank, .amount = id.incarnation});
 }
 
+void RecordLeaseEnd(const Membership::Id& id, uint64_t lease, uint64_t steps) {
+  FlightRecorder::OfProcess().Add(
+      {.activity = FlightActivity::kLease, .edge = FlightEdge::kEnd, .peer = id.rank, .step = steps, .amount = lease});
+}
+
 }  // namespace
 
 // A waiting call of AcquireLease; the coordinator's lock guards `ticket` and `grant`.
@@ -129,8 +134,7 @@ absl::StatusOr<ShardMap> Coordinator::PlaceTensors(absl::string_view job, absl::
 }
 
 absl::Status Coordinator::CompleteLease(const Membership::Id& id, uint64_t lease, uint64_t steps, uint64_t batches) {
-  FlightRecorder::OfProcess().Add(
-      {.activity = FlightActivity::kLease, .edge = FlightEdge::kEnd, .peer = id.rank, .step = steps, .amount = lease});
+  RecordLeaseEnd(id, lease, steps);
   return Apply(
       [&](JobControl& control, absl::Time now) { return control.CompleteLease(id, lease, steps, batches, now); });
 }
@@ -140,12 +144,19 @@ absl::Status Coordinator::ReportWaits(const Membership::Id& server,
   return Apply([&](JobControl& control, absl::Time) { return control.ReportWaits(server, waits); });
 }
 
-absl::StatusOr<v1::JobProgress> Coordinator::ReportProgress(const Membership::Id& id,
-                                                            const v1::WorkerProgress& progress,
-                                                            const v1::Evaluation* evaluation) {
+absl::StatusOr<v1::JobProgress> Coordinator::ReportProgress(
+    const Membership::Id& id, const v1::WorkerProgress& progress, const v1::Evaluation* evaluation,
+    const v1::ReportProgressRequest::CompletedLease* completed) {
+  if (completed != nullptr) RecordLeaseEnd(id, completed->lease_id(), completed->steps());
   return Apply([&](JobControl& control, absl::Time now) -> absl::StatusOr<v1::JobProgress> {
-    if (absl::Status status = control.ReportProgress(id, progress, evaluation, now); !status.ok()) return status;
-    return control.Progress(now);
+    absl::Status status = control.ReportProgress(id, progress, evaluation, now);
+    if (!status.ok()) return status;
+    v1::JobProgress reported = control.Progress(now);
+    if (completed != nullptr) {
+      status = control.CompleteLease(id, completed->lease_id(), completed->steps(), completed->batches(), now);
+    }
+    if (!status.ok()) return status;
+    return reported;
   });
 }
 

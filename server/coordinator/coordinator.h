@@ -76,7 +76,8 @@ class Coordinator {
                                         absl::Span<const v1::TableSpec> tables = {});
   absl::Status CompleteLease(const Membership::Id& id, uint64_t lease, uint64_t steps = 0, uint64_t batches = 0);
   absl::StatusOr<v1::JobProgress> ReportProgress(const Membership::Id& id, const v1::WorkerProgress& progress,
-                                                 const v1::Evaluation* evaluation);
+                                                 const v1::Evaluation* evaluation,
+                                                 const v1::ReportProgressRequest::CompletedLease* completed = nullptr);
   v1::SaveCheckpointResponse SaveCheckpoint(const v1::SaveCheckpointRequest& request);
   WorkerControl::Beginning BeginningOf(const Membership::Id& worker) const;
   v1::JobProgress progress() const;

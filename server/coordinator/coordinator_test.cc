@@ -136,7 +136,11 @@ TEST_F(SavedCoordinatorTest, AfterARestartOfServer0MembersAndLeasesGoOn) {
   restarted_->AcquireLease(worker1_, {}, absl::Seconds(1), [&](auto grant) { other = *grant->lease; });
   EXPECT_NE(other.id, held) << "a lease is not granted again while its holder lives";
   EXPECT_EQ(other.begin, 10);
-  EXPECT_TRUE(restarted_->CompleteLease(worker0_, held).ok());
+  v1::ReportProgressRequest::CompletedLease completed;
+  completed.set_lease_id(held);
+  EXPECT_TRUE(restarted_->ReportProgress(worker0_, progress, nullptr, &completed).ok());
+  EXPECT_EQ(restarted_->ReportProgress(worker0_, progress, nullptr, &completed)->examples(), 10) << "so does this one";
+  EXPECT_EQ(restarted_->progress().state(), v1::JOB_STATE_RUNNING);
   EXPECT_TRUE(restarted_->CompleteLease(worker1_, other.id).ok());
   EXPECT_EQ(restarted_->progress().state(), v1::JOB_STATE_FINISHED);
   EXPECT_EQ(restarted_->Join(ServerAt(0, "127.0.0.1:1", "its successor"))->incarnation, 2);

@@ -262,8 +262,10 @@ grpc::ServerUnaryReactor* CoordinatorServiceAdapter::ReportProgress(grpc::Callba
   absl::StatusOr<Membership::Id> id = FromProto(request->member());
   if (!id.ok()) return Answer(context, id.status());
   absl::StatusOr<v1::JobProgress> progress = coordinator_->ReportProgress(
-      *id, request->progress(), request->has_evaluation() ? &request->evaluation() : nullptr);
+      *id, request->progress(), request->has_evaluation() ? &request->evaluation() : nullptr,
+      request->has_completed_lease() ? &request->completed_lease() : nullptr);
   if (!progress.ok()) return Answer(context, progress.status());
+  response->set_lease_completed(request->has_completed_lease());
   *response->mutable_progress() = *std::move(progress);
   return AnswerSaved(context, absl::OkStatus());
 }

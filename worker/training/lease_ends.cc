@@ -20,16 +20,21 @@ absl::StatusOr<LeaseEnds::Response> LeaseEnds::Await() {
 }
 
 absl::StatusOr<LeaseEnds::Response> LeaseEnds::End(const DoneLease& lease) {
-  Response response;
-  if (lease.progress.has_value()) {
-    absl::StatusOr<v1::JobProgress> progress = coordinator_.ReportProgress(*lease.progress, lease.evaluation);
-    if (!progress.ok()) return progress.status();
-    response = *std::move(progress);
+  if (!lease.progress.has_value()) {
+    absl::Status status;
+    if (lease.id != 0) status = coordinator_.CompleteLease(lease.id, lease.steps, lease.batches);
+    if (!status.ok()) return status;
+    return std::nullopt;
   }
-  if (lease.id == 0) return response;
-  absl::Status status = coordinator_.CompleteLease(lease.id, lease.steps, lease.batches);
-  if (!status.ok()) return status;
-  return response;
+  std::optional<v1::ReportProgressRequest::CompletedLease> completed;
+  if (lease.id != 0) {
+    completed.emplace().set_lease_id(lease.id);
+    completed->set_steps(lease.steps);
+    completed->set_batches(lease.batches);
+  }
+  absl::StatusOr<v1::JobProgress> progress = coordinator_.ReportProgress(*lease.progress, lease.evaluation, completed);
+  if (!progress.ok()) return progress.status();
+  return *std::move(progress);
 }
 
 }  // namespace ballast
