@@ -12,9 +12,6 @@
 namespace ballast {
 namespace {
 
-// Limits how long a response is left to a thread that has helped, and does not come back.
-constexpr absl::Duration kLongestAbsence = absl::Milliseconds(10);
-
 grpc::Status ErrorOf(const SlotResponse& response, absl::Span<char> slot) {
   return DecodeDirectError(response.code, MessageAt({response.offset, response.bytes}, slot).value_or(""));
 }
@@ -26,12 +23,12 @@ void SlotCaller::Run() {
   while (true) {
     const uint32_t seen = region_->client_bell().rings();
     const absl::Time now = absl::Now();
-    absl::Time next = now + longest_wait_;
+    absl::Time next = now + options_.longest_wait;
     if (RunEnded(now, next)) continue;
     if (is_over()) return;
     const uint32_t unparked = parked_.unparked();
     if (StaysAway(now)) {
-      parked_.Wait(unparked, std::min(next - now, kLongestAbsence));
+      parked_.Wait(unparked, std::min(next - now, options_.longest_absence));
     } else {
       bell.Wait(seen, next - now);
     }
@@ -41,7 +38,7 @@ void SlotCaller::Run() {
 bool SlotCaller::StaysAway(absl::Time now) {
   absl::MutexLock lock(&mutex_);
   const bool helped = helper_ != std::thread::id();
-  away_ = helped || (!awaited_ && now - helped_at_ < kLongestAbsence && !processor_is_free_());
+  away_ = helped || (!awaited_ && now - helped_at_ < options_.longest_absence && !options_.processor_is_free());
   return away_;
 }
 
@@ -70,7 +67,7 @@ std::optional<absl::Duration> SlotCaller::Help(absl::FunctionRef<bool()> ready, 
     // Taken before it looks for responses: for those that come later, Unpark wakes Run's thread.
     seen = bell.rings();
     const absl::Time now = absl::Now();
-    absl::Time next = std::min(end, now + longest_wait_);
+    absl::Time next = std::min(end, now + options_.longest_wait);
     const bool received = RunEnded(now, next);
     if (received) spent += absl::Now() - now;
     // Looked at after `helper_` and `seen` are set: who makes it true later also rings.
@@ -86,7 +83,7 @@ std::optional<absl::Duration> SlotCaller::Help(absl::FunctionRef<bool()> ready, 
     helped_at_ = absl::Now();
     looked_ = seen;
     // Awake for each response, Run's thread would take the processor from one that computes.
-    returns = !away_ || awaited_ || processor_is_free_();
+    returns = !away_ || awaited_ || options_.processor_is_free();
   }
   if (returns) parked_.Unpark(seen);
   return spent;
@@ -96,7 +93,7 @@ void SlotCaller::Receive() {
   const absl::Time now = absl::Now();
   {
     absl::MutexLock lock(&mutex_);
-    if (helper_ != std::thread::id() || now - helped_at_ >= kLongestAbsence) return;
+    if (helper_ != std::thread::id() || now - helped_at_ >= options_.longest_absence) return;
     helped_at_ = now;
     looked_ = region_->client_bell().rings();
   }

@@ -29,13 +29,19 @@ class SlotCaller {
   // `response`: where in the slot the message is; only if the call succeeded.
   using Done = absl::AnyInvocable<void(const grpc::Status&, const SlotResponse& response) &&>;
 
-  // `processor_is_free`: whether another thread could run without taking turns with those that run. `longest_wait`
-  // limits how long a ring that the server's memory lost delays a response.
-  explicit SlotCaller(std::shared_ptr<SharedRegion> region, bool (*processor_is_free)() = &EagerWait::ProcessorIsFree,
-                      absl::Duration longest_wait = absl::Seconds(1))
+  struct Options {
+    // Whether another thread could run without taking turns with those that run.
+    bool (*processor_is_free)() = &EagerWait::ProcessorIsFree;
+    // Limits how long a ring that the server's memory lost delays a response.
+    absl::Duration longest_wait = absl::Seconds(1);
+    // Limits how long a response is left to a thread that has helped, and does not come back.
+    absl::Duration longest_absence = absl::Milliseconds(10);
+  };
+
+  explicit SlotCaller(std::shared_ptr<SharedRegion> region) : SlotCaller(std::move(region), Options()) {}
+  SlotCaller(std::shared_ptr<SharedRegion> region, const Options& options)
       : region_(std::move(region)),
-        processor_is_free_(processor_is_free),
-        longest_wait_(longest_wait),
+        options_(options),
         calls_(region_->slots()),
         helpers_bell_(region_->client_bell()),
         parked_(region_->client_bell()) {}
@@ -96,8 +102,7 @@ class SlotCaller {
   std::optional<Ended> EndOfLocked(uint32_t slot, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::shared_ptr<SharedRegion> region_;
-  bool (*const processor_is_free_)();
-  const absl::Duration longest_wait_;
+  const Options options_;
   mutable absl::Mutex mutex_;
   bool over_ ABSL_GUARDED_BY(mutex_) = false;
   grpc::Status why_ ABSL_GUARDED_BY(mutex_);

@@ -51,8 +51,11 @@ class Outcome {
 
 class SlotCallerTest : public testing::Test {
  protected:
-  explicit SlotCallerTest(bool (*processor_is_free)() = [] { return true; })
-      : caller_(*SharedRegion::Open(server_->Describe()), processor_is_free, kLongestWait) {}
+  explicit SlotCallerTest(
+      bool (*processor_is_free)() = [] { return true; }, absl::Duration longest_absence = absl::Milliseconds(10))
+      : caller_(*SharedRegion::Open(server_->Describe()), {.processor_is_free = processor_is_free,
+                                                           .longest_wait = kLongestWait,
+                                                           .longest_absence = longest_absence}) {}
   ~SlotCallerTest() override {
     caller_.End(grpc::Status(grpc::UNAVAILABLE, "test over"));
     receiver_.join();
@@ -224,56 +227,33 @@ TEST_F(SlotCallerTest, EveryCallOfManyEndsOnce) {
 // Without a processor for the receiver.
 class BusySlotCallerTest : public SlotCallerTest {
  protected:
-  BusySlotCallerTest() : SlotCallerTest([] { return false; }) {}
+  using Receiver = std::atomic<std::thread::id>;
 
-  // Helps for a moment; then the server responds to a call, whose response goes to `receiver`.
-  void RespondAfterHelp(std::atomic<std::thread::id>& receiver) {
+  explicit BusySlotCallerTest(absl::Duration longest_absence = absl::Milliseconds(10))
+      : SlotCallerTest([] { return false; }, longest_absence) {}
+
+  // Helps for a moment; then the server responds to a call, and `receiver` is the thread that gets the response.
+  void RespondAfterHelp(Receiver& receiver) {
     caller_.Help([] { return true; }, absl::ZeroDuration());
     caller_.Begin(0, {}, absl::Now() + absl::Minutes(10),
                   [&](const grpc::Status&, const SlotResponse&) { receiver = std::this_thread::get_id(); });
     ASSERT_TRUE(server_->TakeCall(0).has_value());
     server_->Respond(0, {});
   }
-};
-
-TEST_F(BusySlotCallerTest, LeavesResponsesToTheThreadThatHasHelped) {
-  constexpr int kRounds = 200;
-  int received = 0;
-  for (int round = 0; round < kRounds; ++round) {
-    std::atomic<std::thread::id> receiver{};
-    RespondAfterHelp(receiver);
-    caller_.Receive();
+  static std::thread::id Await(const Receiver& receiver) {
     while (receiver.load() == std::thread::id()) std::this_thread::yield();
-    received += receiver.load() == std::this_thread::get_id() ? 1 : 0;
+    return receiver;
   }
-  // The others took it for so long that they seemed not to come back.
-  EXPECT_GT(received, kRounds / 2);
-}
+};
 
 TEST_F(BusySlotCallerTest, ReceivesIfTheThreadThatHasHelpedDoesNotComeBack) {
   const absl::Time begun = absl::Now();
   for (int round = 0; round < 10; ++round) {
-    std::atomic<std::thread::id> receiver{};
+    Receiver receiver{};
     RespondAfterHelp(receiver);
-    while (receiver.load() == std::thread::id()) absl::SleepFor(absl::Milliseconds(1));
-    EXPECT_EQ(receiver.load(), receiver_.get_id());
-    caller_.Receive();
+    EXPECT_EQ(Await(receiver), receiver_.get_id());
   }
   EXPECT_LT(absl::Now() - begun, absl::Minutes(1));
-}
-
-TEST_F(BusySlotCallerTest, ReceivesWhatMessagesWaitFor) {
-  caller_.SetAwaited(true);
-  int received = 0;
-  for (int round = 0; round < 50; ++round) {
-    std::atomic<std::thread::id> receiver{};
-    RespondAfterHelp(receiver);
-    // Not for as long as it would stay away.
-    for (int i = 0; i < 5 && receiver.load() == std::thread::id(); ++i) absl::SleepFor(absl::Milliseconds(1));
-    received += receiver.load() == receiver_.get_id() ? 1 : 0;
-    caller_.Receive();
-  }
-  EXPECT_GT(received, 25);
 }
 
 TEST_F(BusySlotCallerTest, ReceivesForThreadsThatDoNotHelp) {
@@ -282,6 +262,40 @@ TEST_F(BusySlotCallerTest, ReceivesForThreadsThatDoNotHelp) {
   server_->Respond(0, {});
   caller_.Receive();
   EXPECT_TRUE(call->status().ok());
+}
+
+// The receiver stays away for longer than a test lasts.
+class PatientSlotCallerTest : public BusySlotCallerTest {
+ protected:
+  PatientSlotCallerTest() : BusySlotCallerTest(kLongestWait) {}
+};
+
+TEST_F(PatientSlotCallerTest, LeavesResponsesToTheThreadThatHasHelped) {
+  constexpr int kRounds = 200;
+  int received = 0;
+  for (int round = 0; round < kRounds; ++round) {
+    Receiver receiver{};
+    RespondAfterHelp(receiver);
+    caller_.Receive();
+    received += Await(receiver) == std::this_thread::get_id() ? 1 : 0;
+  }
+  // The others came before it was away.
+  EXPECT_GT(received, kRounds / 2);
+}
+
+TEST_F(PatientSlotCallerTest, ReceivesWhatMessagesWaitFor) {
+  const absl::Time begun = absl::Now();
+  for (int round = 0; round < 50; ++round) {
+    Receiver before{}, after{};
+    caller_.SetAwaited(true);
+    RespondAfterHelp(before);
+    EXPECT_EQ(Await(before), receiver_.get_id());
+    caller_.SetAwaited(false);
+    RespondAfterHelp(after);
+    caller_.SetAwaited(true);
+    EXPECT_EQ(Await(after), receiver_.get_id());
+  }
+  EXPECT_LT(absl::Now() - begun, absl::Minutes(1));
 }
 
 class TurnsTest : public SlotCallerTest, public testing::WithParamInterface<bool (*)()> {
