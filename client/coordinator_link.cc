@@ -270,13 +270,10 @@ absl::StatusOr<v1::JobProgress> CoordinatorLink::ReportProgress(
   absl::StatusOr<v1::ReportProgressResponse> response =
       Call<v1::ReportProgressResponse>(&calls_, Options("report progress"), std::move(request), &Async::ReportProgress);
   if (!response.ok()) return response.status();
-  if (completed.has_value()) {
-    absl::Status status;
-    if (response->lease_completed()) {
-      Release(completed->lease_id());
-    } else {
-      status = CompleteLease(completed->lease_id(), completed->steps(), completed->batches());
-    }
+  if (completed.has_value() && response->lease_completed()) {
+    Release(completed->lease_id());
+  } else if (completed.has_value()) {
+    absl::Status status = CompleteLease(completed->lease_id(), completed->steps(), completed->batches());
     if (!status.ok()) return status;
   }
   return std::move(*response->mutable_progress());

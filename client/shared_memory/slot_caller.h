@@ -63,7 +63,7 @@ class SlotCaller {
   void Notify();
 
   // Begins a call with the message in the slot, which has no other call. Returns its number, from 1; 0 after End:
-  // `done` is not called. Otherwise Run calls it.
+  // `done` is not called. Otherwise the thread that receives the response calls it.
   uint64_t Begin(uint32_t slot, const SlotRequest& request, absl::Time deadline, Done done);
 
   // Ends that call with CANCELLED, unless it has ended, and asks the server to.

@@ -21,8 +21,8 @@ absl::StatusOr<LeaseEnds::Response> LeaseEnds::Await() {
 
 absl::StatusOr<LeaseEnds::Response> LeaseEnds::End(const DoneLease& lease) {
   if (!lease.progress.has_value()) {
-    absl::Status status;
-    if (lease.id != 0) status = coordinator_.CompleteLease(lease.id, lease.steps, lease.batches);
+    if (lease.id == 0) return std::nullopt;
+    absl::Status status = coordinator_.CompleteLease(lease.id, lease.steps, lease.batches);
     if (!status.ok()) return status;
     return std::nullopt;
   }
@@ -32,9 +32,7 @@ absl::StatusOr<LeaseEnds::Response> LeaseEnds::End(const DoneLease& lease) {
     completed->set_steps(lease.steps);
     completed->set_batches(lease.batches);
   }
-  absl::StatusOr<v1::JobProgress> progress = coordinator_.ReportProgress(*lease.progress, lease.evaluation, completed);
-  if (!progress.ok()) return progress.status();
-  return *std::move(progress);
+  return coordinator_.ReportProgress(*lease.progress, lease.evaluation, completed);
 }
 
 }  // namespace ballast
