@@ -30,6 +30,10 @@ namespace {
 constexpr size_t kMaxPieces = 64;
 // Largest content of a TLS record.
 constexpr size_t kRecordBytes = 16 << 10;
+// One system call sends or receives so many encrypted bytes, instead of one for each record.
+constexpr size_t kBatchBytes = 64 << 10;
+// What a record has besides its content, at most, by RFC 8446, section 5.2.
+constexpr size_t kMaxRecordOverhead = 5 + 256;
 // A thread that waits for a large message wakes for so many bytes, not for each packet. To decrypt takes as long as to
 // encrypt, so one side must not wait for the other to be done.
 constexpr size_t kMinAwaited = 64 << 10;
@@ -92,9 +96,10 @@ SSL_CTX* ContextOf(StreamSocket::Side side) {
     SSL_CTX* const context = SSL_CTX_new(of == StreamSocket::Side::kClient ? TLS_client_method() : TLS_server_method());
     SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION);
     SSL_CTX_set_ciphersuites(context, kAesFirst);
-    SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
-    // Reads a record with one system call instead of two.
+    // A connection that is idle has no buffers.
+    SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS);
     SSL_CTX_set_read_ahead(context, 1);
+    SSL_CTX_set_default_read_buffer_len(context, kBatchBytes + kRecordBytes + kMaxRecordOverhead);
     // A session is never resumed: each stream has a key of its own.
     SSL_CTX_set_num_tickets(context, 0);
     SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
@@ -117,8 +122,9 @@ SSL_CTX* ContextOf(StreamSocket::Side side) {
 // Replaces OpenSSL's own sockets, which raise SIGPIPE and send each record by itself.
 struct StreamSocket::Wire {
   const int socket;
-  // The next record follows at once, so the kernel need not send this one by itself.
-  bool more = false;
+  // After the handshake, what is to be sent is collected here.
+  bool collects = false;
+  std::vector<char> collected;
 
   // Returns the wire as OpenSSL wants it; null if there is no memory.
   static BIO* Bio(Wire* wire) {
@@ -142,7 +148,12 @@ struct StreamSocket::Wire {
 
   static int Write(BIO* bio, const char* from, int bytes) {
     BIO_clear_retry_flags(bio);
-    const ssize_t sent = send(Of(bio).socket, from, bytes, MSG_NOSIGNAL | (Of(bio).more ? MSG_MORE : 0));
+    Wire& wire = Of(bio);
+    if (wire.collects) {
+      wire.collected.insert(wire.collected.end(), from, from + bytes);
+      return bytes;
+    }
+    const ssize_t sent = send(wire.socket, from, bytes, MSG_NOSIGNAL);
     if (sent < 0 && WouldBlock()) BIO_set_retry_write(bio);
     return static_cast<int>(sent);
   }
@@ -155,6 +166,43 @@ struct StreamSocket::Wire {
   }
 
   static long Control(BIO*, int command, long, void*) { return command == BIO_CTRL_FLUSH ? 1 : 0; }
+};
+
+// Goes through pieces of memory, byte by byte.
+class StreamSocket::PieceCursor {
+ public:
+  explicit PieceCursor(absl::Span<const iovec> pieces) : pieces_(pieces) { Skip(0); }
+
+  // Returns the next `bytes`, of which there must be so many; copies them to `gathered` if they are in several pieces.
+  absl::string_view Next(size_t bytes, std::vector<char>& gathered) const {
+    absl::string_view piece = Rest();
+    if (piece.size() >= bytes) return piece.substr(0, bytes);
+    gathered.clear();
+    for (PieceCursor rest = *this; gathered.size() < bytes; rest.Skip(piece.size())) {
+      piece = rest.Rest().substr(0, bytes - gathered.size());
+      gathered.insert(gathered.end(), piece.begin(), piece.end());
+    }
+    return {gathered.data(), bytes};
+  }
+
+  void Skip(size_t bytes) {
+    skipped_ += bytes;
+    while (!pieces_.empty() && skipped_ >= pieces_.front().iov_len) {
+      skipped_ -= pieces_.front().iov_len;
+      pieces_.remove_prefix(1);
+    }
+  }
+
+ private:
+  // The part of the first piece that is not skipped.
+  absl::string_view Rest() const {
+    return absl::string_view(static_cast<const char*>(pieces_.front().iov_base), pieces_.front().iov_len)
+        .substr(skipped_);
+  }
+
+  absl::Span<const iovec> pieces_;
+  // Bytes of the first piece.
+  size_t skipped_ = 0;
 };
 
 void StreamSocket::FreeTls::operator()(ssl_st* tls) const { SSL_free(tls); }
@@ -246,6 +294,7 @@ absl::Status StreamSocket::Encrypt(Side side, absl::string_view key, absl::Durat
   // Without this, anyone could be at the other side: with a key that it does not know, OpenSSL makes a handshake with
   // certificates instead.
   if (SSL_session_reused(tls_.get()) != 1) return Ended("TLS handshake: the other side has another key");
+  wire_->collects = true;
   encrypted_ = true;
   return absl::OkStatus();
 }
@@ -293,44 +342,58 @@ absl::StatusOr<size_t> StreamSocket::ReadEncrypted(absl::Span<char> to) {
 absl::StatusOr<size_t> StreamSocket::WriteEncrypted(absl::Span<const iovec> pieces) {
   size_t left = 0;
   for (const iovec& piece : pieces) left += piece.iov_len;
+  PieceCursor cursor(pieces);
   size_t written = 0;
-  // The first piece that is not written whole, and the bytes of it that are.
-  size_t next = 0, skip = 0;
-  while (left > 0) {
-    // A record has the content of several small pieces, or a part of a large one.
-    const char* from = static_cast<const char*>(pieces[next].iov_base) + skip;
-    size_t bytes = std::min(pieces[next].iov_len - skip, kRecordBytes);
-    if (bytes < kRecordBytes && bytes < left) {
-      bytes = Gather(pieces.subspan(next), skip);
-      from = gathered_.data();
-    }
-    size_t sent = 0;
-    {
-      absl::MutexLock lock(&mutex_);
-      ERR_clear_error();
-      wire_->more = bytes < left;
-      const int done = SSL_write_ex(tls_.get(), from, bytes, &sent);
-      if (done != 1 && SSL_get_error(tls_.get(), done) != SSL_ERROR_WANT_WRITE) return TlsError("TLS");
-      if (done != 1) return written;
-    }
-    written += sent;
-    left -= sent;
-    for (skip += sent; next < pieces.size() && skip >= pieces[next].iov_len; ++next) skip -= pieces[next].iov_len;
+  while (true) {
+    if (absl::Status status = SendBatch(); !status.ok()) return status;
+    if (!batch_.empty()) return written;
+    // The pieces begin with the content of the batch.
+    written += batch_content_;
+    left -= batch_content_;
+    cursor.Skip(std::exchange(batch_content_, 0));
+    if (left == 0) break;
+    if (absl::Status status = EncryptBatch(cursor, left); !status.ok()) return status;
+  }
+  // A connection that is idle has no large buffer.
+  if (batch_.capacity() >= kBatchBytes) {
+    absl::MutexLock lock(&mutex_);
+    batch_ = {};
+    if (wire_->collected.empty()) wire_->collected = {};
   }
   return written;
 }
 
-size_t StreamSocket::Gather(absl::Span<const iovec> pieces, size_t skip) {
-  gathered_.resize(kRecordBytes);
-  size_t bytes = 0;
-  for (const iovec& piece : pieces) {
-    const size_t part = std::min(piece.iov_len - skip, kRecordBytes - bytes);
-    std::memcpy(gathered_.data() + bytes, static_cast<const char*>(piece.iov_base) + skip, part);
-    bytes += part;
-    skip = 0;
-    if (bytes == kRecordBytes) break;
+absl::Status StreamSocket::EncryptBatch(PieceCursor content, size_t left) {
+  absl::MutexLock lock(&mutex_);
+  std::vector<char>& encrypted = wire_->collected;
+  encrypted.reserve(std::min(left, kBatchBytes) + kMaxRecordOverhead);
+  while (left > 0 && encrypted.size() < kBatchBytes) {
+    const absl::string_view record = content.Next(std::min(left, kRecordBytes), gathered_);
+    size_t taken = 0;
+    ERR_clear_error();
+    if (SSL_write_ex(tls_.get(), record.data(), record.size(), &taken) != 1) return TlsError("TLS");
+    content.Skip(taken);
+    batch_content_ += taken;
+    left -= taken;
   }
-  return bytes;
+  batch_.swap(encrypted);
+  return absl::OkStatus();
+}
+
+absl::Status StreamSocket::SendBatch() {
+  while (batch_sent_ < batch_.size()) {
+    const ssize_t sent = send(socket_, batch_.data() + batch_sent_, batch_.size() - batch_sent_, MSG_NOSIGNAL);
+    if (sent >= 0) {
+      batch_sent_ += sent;
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      return absl::OkStatus();
+    } else if (errno != EINTR) {
+      return Ended(std::strerror(errno));
+    }
+  }
+  batch_.clear();
+  batch_sent_ = 0;
+  return absl::OkStatus();
 }
 
 }  // namespace ballast

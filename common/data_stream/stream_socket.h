@@ -68,11 +68,14 @@ class StreamSocket {
   };
   // What OpenSSL reads from and writes to.
   struct Wire;
+  class PieceCursor;
 
   absl::StatusOr<size_t> ReadEncrypted(absl::Span<char> to) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<size_t> WriteEncrypted(absl::Span<const iovec> pieces) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Copies the pieces, but for the first `skip` bytes, to gathered_, a record at most. Returns the number of bytes.
-  size_t Gather(absl::Span<const iovec> pieces, size_t skip);
+  // Encrypts some of the next `left` bytes of content into the batch, which must be empty.
+  absl::Status EncryptBatch(PieceCursor content, size_t left) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Sends the batch as far as the connection takes it; it is empty once all is sent.
+  absl::Status SendBatch();
 
   const int socket_;
   // Set by Encrypt, which precedes all use by several threads.
@@ -84,6 +87,9 @@ class StreamSocket {
   std::unique_ptr<ssl_st, FreeTls> tls_ ABSL_GUARDED_BY(mutex_);
   // Number of bytes that WakeAt has set. Used by the reader.
   int wake_at_ = 1;
+  // Used by the writer: encrypted bytes, those of them that are sent, and the number of bytes that they encrypt.
+  std::vector<char> batch_;
+  size_t batch_sent_ = 0, batch_content_ = 0;
   // Small pieces become one record. Used by the writer.
   std::vector<char> gathered_;
 };
