@@ -4,19 +4,15 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/time/clock.h"
-
 namespace ballast {
-namespace {
-
-// Interval at which a wait checks for an interruption, and the time until an interrupted wait ends.
-constexpr absl::Duration kPollInterval = absl::Milliseconds(100);
-constexpr absl::Duration kInterruptTimeout = absl::Seconds(1);
-
-}  // namespace
 
 RowExchange::RowExchange(TrainableModel* model, Client* client, const Options& options)
-    : model_(model), client_(client), options_(options) {
+    : model_(model),
+      client_(client),
+      options_(options),
+      // Like the exchange of parameters, whose threads receive for themselves if it has any.
+      wait_(client,
+            {.helps = model->waits_for_loss(), .interrupted = options.interrupted, .timeline = options.timeline}) {
   const size_t tables = model->tables().size();
   for (Slot& slot : slots_) {
     slot.rows.resize(tables);
@@ -28,32 +24,16 @@ RowExchange::RowExchange(TrainableModel* model, Client* client, const Options& o
 }
 
 absl::StatusOr<RowsResult> RowExchange::Await(const Future<RowsResult>& future, absl::string_view what) {
-  if (!future.Ready()) {
-    const TimelineScope span(options_.timeline, TimelineRow::kWait, "wait for", what);
-    const absl::Time start = absl::Now();
-    absl::Time deadline = absl::InfiniteFuture();
-    absl::Duration helped;
-    while (!AwaitOnce(future, helped)) {
-      if (options_.interrupted->load()) deadline = std::min(deadline, absl::Now() + kInterruptTimeout);
-      if (absl::Now() > deadline) return absl::CancelledError("interrupted while waiting for servers");
-    }
-    stats_.waited += absl::Now() - start - helped;
-  }
+  const absl::StatusOr<absl::Duration> waited =
+      wait_.Await([&](absl::Duration timeout) { return future.WaitFor(timeout); }, what);
+  if (!waited.ok()) return waited.status();
+  stats_.waited += *waited;
   absl::StatusOr<RowsResult> result = future.Get();
   if (result.ok()) {
     stats_.bytes_sent += result->bytes_sent;
     stats_.bytes_received += result->bytes_received;
   }
   return result;
-}
-
-bool RowExchange::AwaitOnce(const Future<RowsResult>& future, absl::Duration& helped) {
-  // Like the exchange of parameters, whose threads receive for themselves if it has any.
-  const std::optional<absl::Duration> spent =
-      model_->waits_for_loss() ? client_->Help([&] { return future.Ready(); }, kPollInterval) : std::nullopt;
-  if (!spent.has_value()) return future.WaitFor(kPollInterval);
-  helped += *spent;
-  return future.Ready();
 }
 
 absl::Status RowExchange::AwaitPush(Slot& slot) {

@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "client/client.h"
+#include "client/server_wait.h"
 #include "common/trace/timeline_recorder.h"
 #include "worker/data/row_indexer.h"
 #include "worker/model/trainable_model.h"
@@ -96,10 +97,8 @@ class RowExchange : public RowSource {
     uint64_t push_number = 0;
   };
 
-  // Waits; CANCELLED if interrupted.
+  // See ServerWait.
   absl::StatusOr<RowsResult> Await(const Future<RowsResult>& future, absl::string_view what);
-  // Waits for a moment, and returns whether it is ready. Adds to `helped` the time that it spent on receiving.
-  bool AwaitOnce(const Future<RowsResult>& future, absl::Duration& helped);
   absl::Status AwaitPush(Slot& slot);
   // Ends a pull that nobody wants any more.
   absl::Status Drop(Slot& slot);
@@ -111,6 +110,7 @@ class RowExchange : public RowSource {
   TrainableModel* const model_;
   Client* const client_;
   const Options options_;
+  ServerWait wait_;
   std::array<Slot, 3> slots_;
   Slot* current_ = nullptr;
   // The slot whose pull is in flight ahead of its batch.

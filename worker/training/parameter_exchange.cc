@@ -14,9 +14,6 @@
 namespace ballast {
 namespace {
 
-// Interval at which a wait checks for an interruption, and the time until an interrupted wait ends.
-constexpr absl::Duration kPollInterval = absl::Milliseconds(100);
-constexpr absl::Duration kInterruptTimeout = absl::Seconds(1);
 // Timeout for running copies to or from the device; longer than a device takes for a step.
 constexpr absl::Duration kCopyTimeout = absl::Seconds(60);
 
@@ -51,6 +48,9 @@ ParameterExchange::ParameterExchange(TrainableModel* model, Client* client, cons
     : model_(model),
       client_(client),
       options_(options),
+      // With threads of its own, the pipeline is ready later than the response.
+      wait_(client,
+            {.helps = model->waits_for_loss(), .interrupted = options.interrupted, .timeline = options.timeline}),
       defers_(model->DeferGradients(options.defer_gradients && options.accumulate_batches == 1 &&
                                     options.local_learning_rate == 0 && !options.scale_loss)),
       unscaler_(model),
@@ -149,28 +149,10 @@ std::vector<v1::TensorSpec> ParameterExchange::Specs(const TrainableModel& model
 }
 
 absl::Status ParameterExchange::Await(absl::FunctionRef<bool(absl::Duration)> ready, absl::string_view what) {
-  if (ready(absl::ZeroDuration())) return absl::OkStatus();
-  const TimelineScope span(options_.timeline, TimelineRow::kWait, "wait for", what);
-  const absl::Time start = absl::Now();
-  absl::Time deadline = absl::InfiniteFuture();
-  absl::Duration helped;
-  while (!AwaitOnce(ready, helped)) {
-    if (options_.interrupted->load()) deadline = std::min(deadline, absl::Now() + kInterruptTimeout);
-    if (absl::Now() > deadline) return absl::CancelledError("interrupted while waiting for servers");
-  }
-  stats_.waited += absl::Now() - start - helped;
+  const absl::StatusOr<absl::Duration> waited = wait_.Await(ready, what);
+  if (!waited.ok()) return waited.status();
+  stats_.waited += *waited;
   return absl::OkStatus();
-}
-
-bool ParameterExchange::AwaitOnce(absl::FunctionRef<bool(absl::Duration)> ready, absl::Duration& helped) {
-  bool is_ready = false;
-  // With threads of its own, the pipeline is ready later than the response.
-  const std::optional<absl::Duration> spent =
-      model_->waits_for_loss() ? client_->Help([&] { return is_ready = ready(absl::ZeroDuration()); }, kPollInterval)
-                               : std::nullopt;
-  if (!spent.has_value()) return ready(kPollInterval);
-  helped += *spent;
-  return is_ready;
 }
 
 std::optional<TimelineSpan> ParameterExchange::BeginSpan() const {

@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "client/client.h"
+#include "client/server_wait.h"
 #include "common/trace/timeline_recorder.h"
 #include "worker/model/trainable_model.h"
 #include "worker/training/device_codec.h"
@@ -222,11 +223,8 @@ class ParameterExchange : public StepHooks {
     absl::Status status_;
   };
 
-  // Calls `ready`, which waits up to the given time, until it returns true. CANCELLED if interrupted. `what` names the
-  // wait in the timeline: a layer, or "weights".
+  // See ServerWait; `what` is a layer, or "weights".
   absl::Status Await(absl::FunctionRef<bool(absl::Duration)> ready, absl::string_view what);
-  // Waits for a moment, and returns whether `ready`. Adds to `helped` the time that it spent on receiving.
-  bool AwaitOnce(absl::FunctionRef<bool(absl::Duration)> ready, absl::Duration& helped);
   // Adds a layer's tensors to the group.
   void AddTensors(const ParameterGroup& parameters, Group& group);
   // Returns the direct copies of the group's last tensor.
@@ -261,6 +259,7 @@ class ParameterExchange : public StepHooks {
   TrainableModel* const model_;
   Client* const client_;
   const Options options_;
+  ServerWait wait_;
   const bool defers_;
   // Before the groups, which refer to them.
   std::vector<std::unique_ptr<DeviceElements>> elements_;
