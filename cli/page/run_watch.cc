@@ -5,8 +5,6 @@
 #include <cmath>
 #include <filesystem>
 #include <map>
-#include <nlohmann/json.hpp>
-#include <set>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -24,12 +22,9 @@
 #include "common/rpc/credentials.h"
 #include "common/run/run_folder.h"
 #include "common/storage/file.h"
-#include "common/text/json_fields.h"
 
 namespace ballast {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 // Timeout of each question of a round.
 constexpr absl::Duration kTimeout = absl::Milliseconds(1500);
@@ -81,42 +76,6 @@ struct FileLines {
 const FileLines& Lines() {
   static const auto* const lines = new FileLines();
   return *lines;
-}
-
-std::string JobStateWord(v1::JobState state) {
-  return absl::AsciiStrToLower(absl::StripPrefix(v1::JobState_Name(state), "JOB_STATE_"));
-}
-
-const char* RoleWord(v1::Role role) {
-  return role == v1::ROLE_SERVER ? "server" : role == v1::ROLE_STANDBY ? "standby" : "worker";
-}
-
-// Returns the members that the job waits for or has lost.
-std::vector<std::string> MissingOf(const v1::GetProgressResponse& job) {
-  std::vector<std::string> missing;
-  if (job.progress().state() == v1::JOB_STATE_FINISHED) return missing;
-  std::set<std::pair<int, uint32_t>> known;
-  std::map<std::pair<int, uint32_t>, std::string> lost;
-  for (const auto& member : job.members()) {
-    const std::pair<int, uint32_t> key = {member.member().role(), member.member().rank()};
-    if (member.state() == "joined" || member.state() == "left") {
-      known.insert(key);
-      lost.erase(key);
-    } else {
-      lost[key] = absl::StrCat(RoleWord(member.member().role()), " ", member.member().rank(), ": ", member.state(),
-                               member.reason().empty() ? "" : ", ", member.reason());
-    }
-  }
-  const std::pair<v1::Role, uint32_t> wanted[] = {{v1::ROLE_SERVER, job.servers()}, {v1::ROLE_WORKER, job.workers()}};
-  for (const auto& [role, count] : wanted) {
-    for (uint32_t rank = 0; rank < count; ++rank) {
-      const auto found = lost.find({role, rank});
-      if (known.contains({role, rank})) continue;
-      missing.push_back(found == lost.end() ? absl::StrCat(RoleWord(role), " ", rank, ": has not joined yet")
-                                            : found->second);
-    }
-  }
-  return missing;
 }
 
 // Appends the points that were added, as [[panel id, series, legend, buckets]...].
@@ -255,7 +214,8 @@ void RunWatch::StepDirectory(Round& round) {
     absl::StatusOr<Summary> summary = ReadSummary(folder.summary());
     if (summary.ok()) summary_ = *std::move(summary);
   }
-  UseSummary(head);
+  head.time_left = -1;
+  if (summary_.has_value()) UseSummary(*summary_, head);
   if (launch.ok()) {
     head.state = launch->exit_status == 0 ? "finished" : launch->exit_status == 130 ? "interrupted" : "failed";
     head.error = launch->exit_status.has_value() ? launch->error : "the launch was killed";
@@ -358,6 +318,8 @@ void RunWatch::AskJob(const std::string& address, Round& round) {
   if (job.ok()) {
     progress_ = *std::move(job);
     UseProgress(*progress_, round.head);
+    // Its own processes say when a run ends.
+    if (!options_.directory.empty()) round.head.live = true;
     return;
   }
   // A run's own processes tell more about it.
@@ -430,42 +392,6 @@ void RunWatch::AskWaits(Round& round) {
     // One is enough: the others mostly wait for the same.
     return;
   }
-}
-
-void RunWatch::UseProgress(const v1::GetProgressResponse& job, RunHead& head) const {
-  const v1::JobProgress& progress = job.progress();
-  head.live = progress.state() != v1::JOB_STATE_FINISHED && progress.state() != v1::JOB_STATE_FAILED;
-  if (!options_.directory.empty()) head.live = true;
-  head.state = JobStateWord(progress.state());
-  if (progress.state() == v1::JOB_STATE_FAILED) head.error = progress.reason();
-  if (!progress.job().empty()) head.job = progress.job();
-  if (head.mode.empty()) head.mode = progress.mode();
-  head.epoch = progress.epoch();
-  if (progress.epochs() > 0) head.epochs = progress.epochs();
-  head.step = static_cast<int64_t>(progress.step());
-  head.examples = static_cast<int64_t>(progress.examples());
-  head.total_examples = static_cast<int64_t>(progress.total_examples());
-  head.examples_per_second = progress.samples_per_second();
-  head.seconds = progress.seconds();
-  const double left = static_cast<double>(head.total_examples - head.examples);
-  head.time_left =
-      head.examples_per_second > 0 && left >= 0 && head.total_examples > 0 ? left / head.examples_per_second : -1;
-  head.workers_lost = progress.workers_lost();
-  head.servers_lost = progress.servers_lost();
-  head.missing = MissingOf(job);
-  head.notices.assign(progress.notices().begin(), progress.notices().end());
-}
-
-void RunWatch::UseSummary(RunHead& head) {
-  head.time_left = -1;
-  if (!summary_.has_value()) return;
-  head.job = summary_->job;
-  if (head.mode.empty()) head.mode = summary_->mode;
-  head.epoch = summary_->epochs;
-  head.step = summary_->steps;
-  head.examples = summary_->examples;
-  head.seconds = summary_->seconds;
-  head.examples_per_second = summary_->samples_per_second;
 }
 
 void RunWatch::Publish(Round& round) {
@@ -560,33 +486,6 @@ std::string RunWatch::NewsJson(uint64_t epoch, uint64_t tick) const {
   }
   absl::StrAppend(&json, "]}");
   return json;
-}
-
-std::string HeadJson(const RunHead& head) {
-  return JsonLine({{"name", head.name},
-                   {"job", head.job},
-                   {"mode", head.mode},
-                   {"state", head.state},
-                   {"error", head.error},
-                   {"started", head.started},
-                   {"updated", head.updated},
-                   {"live", head.live},
-                   {"read", head.read},
-                   {"epoch", head.epoch},
-                   {"epochs", head.epochs},
-                   {"step", head.step},
-                   {"examples", head.examples},
-                   {"total_examples", head.total_examples},
-                   {"examples_per_second", head.examples_per_second},
-                   {"seconds", head.seconds},
-                   {"time_left", head.time_left < 0 ? Json() : Json(head.time_left)},
-                   {"workers_lost", head.workers_lost},
-                   {"servers_lost", head.servers_lost},
-                   {"missing", head.missing},
-                   {"notices", head.notices},
-                   {"waits", head.waits},
-                   {"processes", head.processes},
-                   {"silent", head.silent}});
 }
 
 }  // namespace ballast

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,52 +22,12 @@
 #include "cli/page/metrics_follower.h"
 #include "cli/page/panel_history.h"
 #include "cli/page/process_scraper.h"
+#include "cli/page/run_head.h"
 #include "common/run/launch_record.h"
 #include "common/run/summary.h"
 #include "common/security/security_options.h"
 
 namespace ballast {
-
-// Description and state of a job, for the head of the page.
-struct RunHead {
-  // The directory or the address.
-  std::string name;
-  std::string job;
-  std::string mode;
-  // "starting", "gathering", "running", "finished", "interrupted", "failed", "unfinished" or "unreachable".
-  std::string state;
-  // Why it failed or cannot be reached.
-  std::string error;
-  // Seconds since 1970: when the run began, and when the rest of this was true.
-  double started = 0;
-  double updated = 0;
-  // Figures come in, or may come.
-  bool live = false;
-  // Fraction of metrics.jsonl that was read.
-  double read = 1;
-  int64_t epoch = 0;
-  // 0: unknown, or none.
-  int64_t epochs = 0;
-  int64_t step = 0;
-  int64_t examples = 0;
-  int64_t total_examples = 0;
-  double examples_per_second = 0;
-  // The time of training.
-  double seconds = 0;
-  // Seconds; negative: unknown.
-  double time_left = -1;
-  int64_t workers_lost = 0;
-  int64_t servers_lost = 0;
-  // Those whom the job waits for, and why.
-  std::vector<std::string> missing;
-  // The newest events.
-  std::vector<std::string> notices;
-  // Pulls that have waited longest, and what each waits for.
-  std::vector<std::string> waits;
-  // Processes that were asked, and the errors of those that did not answer.
-  int64_t processes = 0;
-  std::vector<std::string> silent;
-};
 
 // Follows one run, from its directory, or one job, from the address of a server: asks all its processes once a round
 // and keeps what the panels show. Thread safety: Step is called by one thread; all else may be called from any thread.
@@ -110,8 +71,6 @@ class RunWatch {
   void AskJob(const std::string& address, Round& round);
   void AskServers(Round& round);
   void AskWaits(Round& round);
-  void UseProgress(const v1::GetProgressResponse& job, RunHead& head) const;
-  void UseSummary(RunHead& head);
   void Publish(Round& round);
   ServerConnection* Server(const std::string& address);
 
@@ -146,8 +105,5 @@ class RunWatch {
   // JSON of the newest rounds; the last one is that of tick_.
   std::deque<std::string> ticks_ ABSL_GUARDED_BY(mutex_);
 };
-
-// Returns the head as an object, in one line.
-std::string HeadJson(const RunHead& head);
 
 }  // namespace ballast

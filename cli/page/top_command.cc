@@ -19,6 +19,7 @@
 #include "cli/display/progress_display.h"
 #include "cli/page/page_command.h"
 #include "cli/page/panel_list.h"
+#include "cli/page/run_head.h"
 #include "cli/page/run_watch.h"
 #include "cli/page/watched_runs.h"
 #include "common/program/arguments.h"
