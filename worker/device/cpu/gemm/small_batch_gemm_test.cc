@@ -12,6 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "worker/device/cpu/gemm/tile_fixture.h"
+
 namespace ballast {
 namespace {
 
@@ -81,26 +83,30 @@ class Factors {
   const std::vector<float> a_, b_;
 };
 
-struct Instructions {
+struct Kernel {
   const char* name;
+  const TileKernel* kernel;
+  // The instructions that it needs.
   InstructionSet set;
 };
 
-class SmallBatchGemmTest : public ::testing::TestWithParam<Instructions> {
+class SmallBatchGemmTest : public ::testing::TestWithParam<Kernel> {
  protected:
   void SetUp() override {
     const std::vector<InstructionSet> sets = AvailableInstructionSets();
     if (std::find(sets.begin(), sets.end(), GetParam().set) == sets.end()) {
-      GTEST_SKIP() << "this processor has no " << GetParam().name;
+      GTEST_SKIP() << "this processor has no " << NameOf(GetParam().set);
     }
   }
 
-  const TileKernel& kernel() const { return *TileKernelOf(GetParam().set); }
+  const TileKernel& kernel() const { return *GetParam().kernel; }
 };
 
 INSTANTIATE_TEST_SUITE_P(, SmallBatchGemmTest,
-                         ::testing::Values(Instructions{"Avx512", InstructionSet::kAvx512},
-                                           Instructions{"Avx2", InstructionSet::kAvx2}),
+                         ::testing::Values(Kernel{"Avx512", TileKernelOf(InstructionSet::kAvx512),
+                                                  InstructionSet::kAvx512},
+                                           Kernel{"Avx512TilesOnAvx2", Avx512TilesOnAvx2(), InstructionSet::kAvx2},
+                                           Kernel{"Avx2", TileKernelOf(InstructionSet::kAvx2), InstructionSet::kAvx2}),
                          [](const auto& info) { return info.param.name; });
 
 TEST_P(SmallBatchGemmTest, AgreesWithTheSumsOfProductsAndDoesNotReadTheResult) {

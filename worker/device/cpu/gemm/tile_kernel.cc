@@ -1,16 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/device/cpu/gemm/tile_kernel.h"
 
-#include <array>
-#include <cstring>
+#include "worker/device/cpu/gemm/tile_loop.h"
 
 namespace ballast {
 namespace {
 
 #if defined(__x86_64__)
-
-// Floats per cache line.
-constexpr int64_t kLine = 16;
 
 // AVX-512: a tile is 6 rows by 4 vectors of 16 floats. 24 of the 32 registers hold sums, 4 the row of right, 1 the
 // number of left. One p takes 24 multiply-adds, 12 cycles if a core starts two a cycle, and 10 loads, fewer than it
@@ -38,132 +34,6 @@ struct Avx2 {
     RunWithAvx2(loop);
   }
 };
-
-// Computes a tile. The option -ffp-contract=fast fuses the multiplication with the addition.
-template <typename Set, TileLayout kLayout, int kTileRows, int kVectors>
-struct TileLoop {
-  static constexpr int kFloats = Set::kFloats;
-  static constexpr int kWidth = Set::kVectors * kFloats;
-  static constexpr bool kInterleaved = kLayout != TileLayout::kRowsTimesPanel;
-  static constexpr bool kCopies = kLayout == TileLayout::kInterleavedTimesRows;
-  using Vector = typename Set::Vector;
-  using Sums = Vector[kTileRows][kVectors];
-
-  // A reference: a copy of the fields that the caller has just written would wait for them.
-  const Tile& tile;
-
-  // What is left of left and right.
-  struct Rest {
-    // Of left's rows that are in place, each one; otherwise only the first.
-    const float* left[kTileRows];
-    const float* right;
-    float* copy;
-  };
-
-  // Adds kSteps products to each sum.
-  template <int kSteps>
-  ABSL_ATTRIBUTE_ALWAYS_INLINE void Add(Rest& rest, int64_t right_row, Sums& sums) const {
-#pragma GCC unroll 8
-    for (int p = 0; p < kSteps; ++p) {
-      Vector vectors[kVectors];
-#pragma GCC unroll 8
-      for (int j = 0; j < kVectors; ++j) {
-        std::memcpy(&vectors[j], rest.right + (kCopies ? 0 : p * kWidth) + j * kFloats, sizeof(Vector));
-        if constexpr (kCopies) std::memcpy(rest.copy + p * kWidth + j * kFloats, &vectors[j], sizeof(Vector));
-      }
-      if constexpr (kCopies) rest.right += right_row;
-#pragma GCC unroll 8
-      for (int i = 0; i < kTileRows; ++i) {
-        const float number = kInterleaved ? rest.left[0][p * TileKernel::kRows + i] : rest.left[i][p];
-#pragma GCC unroll 8
-        for (int j = 0; j < kVectors; ++j) sums[i][j] += number * vectors[j];
-      }
-    }
-    if constexpr (kCopies) {
-      rest.copy += kSteps * kWidth;
-    } else {
-      rest.right += kSteps * kWidth;
-    }
-    if constexpr (kInterleaved) {
-      rest.left[0] += kSteps * TileKernel::kRows;
-    } else {
-#pragma GCC unroll 8
-      for (int i = 0; i < kTileRows; ++i) rest.left[i] += kSteps;
-    }
-  }
-
-  ABSL_ATTRIBUTE_ALWAYS_INLINE void operator()() const {
-    constexpr int kSteps = 4;
-    Sums sums;
-    float* const c = tile.c;
-    const int64_t c_row = tile.c_row;
-#pragma GCC unroll 8
-    for (int i = 0; i < kTileRows; ++i) {
-#pragma GCC unroll 8
-      for (int j = 0; j < kVectors; ++j) sums[i][j] = Vector{};
-    }
-    if (tile.accumulate) {
-#pragma GCC unroll 8
-      for (int i = 0; i < kTileRows; ++i) {
-#pragma GCC unroll 8
-        for (int j = 0; j < kVectors; ++j) std::memcpy(&sums[i][j], c + i * c_row + j * kFloats, sizeof(Vector));
-      }
-    }
-    Rest rest = {{}, tile.right, tile.copy};
-#pragma GCC unroll 8
-    for (int i = 0; i < (kInterleaved ? 1 : kTileRows); ++i) rest.left[i] = tile.left + i * tile.left_row;
-    // In registers, because the compiler must assume that a copied vector overwrites the tile.
-    const int64_t depth = tile.depth, right_row = tile.right_row, fetch_row = tile.fetch_row;
-    const float* fetch = tile.fetch;
-    int64_t done = 0;
-    for (; done + kLine <= depth; done += kLine) {
-      if (fetch != nullptr) {
-#pragma GCC unroll 8
-        for (int i = 0; i < TileKernel::kRows; ++i) __builtin_prefetch(fetch + i * fetch_row, 0, 2);
-        fetch += kLine;
-      }
-      for (int p = 0; p < kLine; p += kSteps) Add<kSteps>(rest, right_row, sums);
-    }
-    for (; done < depth; ++done) Add<1>(rest, right_row, sums);
-#pragma GCC unroll 8
-    for (int i = 0; i < kTileRows; ++i) {
-#pragma GCC unroll 8
-      for (int j = 0; j < kVectors; ++j) std::memcpy(c + i * c_row + j * kFloats, &sums[i][j], sizeof(Vector));
-    }
-  }
-};
-
-// Null for more vectors than a tile has.
-template <typename Set, TileLayout kLayout, int kTileRows, int kVectors>
-constexpr auto Multiplier() -> void (*)(const Tile&) {
-  if constexpr (kVectors <= Set::kVectors) {
-    return [](const Tile& tile) { Set::Run(TileLoop<Set, kLayout, kTileRows, kVectors>{tile}); };
-  }
-  return nullptr;
-}
-
-template <typename Set, TileLayout kLayout, int kTileRows>
-constexpr std::array<void (*)(const Tile&), TileKernel::kMostVectors> MultipliersOfRows() {
-  return {Multiplier<Set, kLayout, kTileRows, 1>(), Multiplier<Set, kLayout, kTileRows, 2>(),
-          Multiplier<Set, kLayout, kTileRows, 3>(), Multiplier<Set, kLayout, kTileRows, 4>()};
-}
-
-template <typename Set, TileLayout kLayout>
-constexpr TileKernel::Functions Multipliers() {
-  return {MultipliersOfRows<Set, kLayout, 1>(), MultipliersOfRows<Set, kLayout, 2>(),
-          MultipliersOfRows<Set, kLayout, 3>(), MultipliersOfRows<Set, kLayout, 4>(),
-          MultipliersOfRows<Set, kLayout, 5>(), MultipliersOfRows<Set, kLayout, 6>()};
-}
-
-template <typename Set>
-constexpr TileKernel KernelOf(const char* name, int most_batch) {
-  return {name,
-          Set::kFloats,
-          most_batch,
-          Set::kVectors,
-          {Multipliers<Set, TileLayout::kRowsTimesPanel>(), Multipliers<Set, TileLayout::kInterleavedTimesPanel>(),
-           Multipliers<Set, TileLayout::kInterleavedTimesRows>()}};
-}
 
 constexpr TileKernel kAvx2 = KernelOf<Avx2>("AVX2", 64), kAvx512 = KernelOf<Avx512>("AVX-512", 512);
 
