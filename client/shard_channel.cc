@@ -55,6 +55,9 @@ struct ShardChannel::Route {
     return connections[connection % connections.size()]->channel();
   }
 
+  // Null if no calls are made in shared memory.
+  std::shared_ptr<SlotCaller> slot_caller() const { return slot_sender == nullptr ? nullptr : slot_sender->caller(); }
+
   // Ends the sharing of memory, and the data streams.
   void Shutdown() const;
 
@@ -188,7 +191,7 @@ void ShardChannel::SendQueued(bool owned) {
       if (exchange == nullptr) {
         if (owned) --senders_;
         const bool queued = !pushes_.queue.empty() || !waits_.queue.empty();
-        if (route_->slot_sender != nullptr) route_->slot_sender->SetAwaited(queued);
+        if (const auto caller = route_->slot_caller(); caller != nullptr) caller->SetAwaited(queued);
         return;
       }
     }
@@ -345,17 +348,18 @@ void ShardChannel::Finish(std::shared_ptr<Exchange> exchange, absl::Status statu
 void ShardChannel::Complete(ShardMessage& message, ShardReply reply) {
   message.done(message, std::move(reply));
   const RouteUse route = UseRoute();
-  if (route->slot_sender != nullptr) route->slot_sender->Notify();
+  if (const auto caller = route->slot_caller(); caller != nullptr) caller->Notify();
 }
 
 std::optional<absl::Duration> ShardChannel::Help(absl::FunctionRef<bool()> ready, absl::Duration timeout) {
   const RouteUse route = UseRoute();
-  return route->slot_sender == nullptr ? std::nullopt : route->slot_sender->Help(ready, timeout);
+  const std::shared_ptr<SlotCaller> caller = route->slot_caller();
+  return caller == nullptr ? std::nullopt : caller->Help(ready, timeout);
 }
 
 void ShardChannel::Receive() {
   const RouteUse route = UseRoute();
-  if (route->slot_sender != nullptr) route->slot_sender->Receive();
+  if (const auto caller = route->slot_caller(); caller != nullptr) caller->Receive();
 }
 
 void ShardChannel::WaitUntilIdle() {

@@ -97,23 +97,6 @@ bool SlotSender::is_refused() const {
   return !streaming_ && ask_at_ == absl::InfiniteFuture();
 }
 
-std::optional<absl::Duration> SlotSender::Help(absl::FunctionRef<bool()> ready, absl::Duration timeout) {
-  const std::shared_ptr<SlotCaller> helped = caller();
-  return helped == nullptr ? std::nullopt : helped->Help(ready, timeout);
-}
-
-void SlotSender::Receive() {
-  if (const std::shared_ptr<SlotCaller> receives = caller(); receives != nullptr) receives->Receive();
-}
-
-void SlotSender::SetAwaited(bool awaited) {
-  if (const std::shared_ptr<SlotCaller> receives = caller(); receives != nullptr) receives->SetAwaited(awaited);
-}
-
-void SlotSender::Notify() {
-  if (const std::shared_ptr<SlotCaller> notified = caller(); notified != nullptr) notified->Notify();
-}
-
 void SlotSender::AskIfDueLocked() {
   if (shutdown_ || streaming_ || absl::Now() < ask_at_) return;
   streaming_ = true;

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
@@ -142,11 +141,11 @@ class SlotSender {
   // Returns whether the server has refused to, as one on another machine does.
   bool is_refused() const;
 
-  // As for SlotCaller; nullopt also if the server serves no calls in slots.
-  std::optional<absl::Duration> Help(absl::FunctionRef<bool()> ready, absl::Duration timeout);
-  void Receive();
-  void SetAwaited(bool awaited);
-  void Notify();
+  // Returns who makes calls in the slots; null if the server serves none there.
+  std::shared_ptr<SlotCaller> caller() const {
+    absl::MutexLock lock(&mutex_);
+    return caller_;
+  }
 
   // Releases the memory and requests none again. Loans stay valid.
   void Shutdown();
@@ -155,10 +154,6 @@ class SlotSender {
   // The call for whose duration the server provides the memory.
   class Stream;
 
-  std::shared_ptr<SlotCaller> caller() const {
-    absl::MutexLock lock(&mutex_);
-    return caller_;
-  }
   void AskIfDueLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void OnRegion(const v1::ShareMemoryResponse& shared);
   void OnEnd(const grpc::Status& status);
