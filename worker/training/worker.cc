@@ -278,6 +278,8 @@ absl::Status Worker::Train() {
                                            resources_->train->id_fields())});
     if (!recorder.ok()) return recorder.status();
     recorder_ = *std::move(recorder);
+    const std::string advice = LabelAdvice(*resources_->train, *resources_->model);
+    if (!advice.empty()) std::cerr << "note: " << advice << std::endl;
   }
   if (rank > 0 && !options_.run_dir.empty() && !options_.rank.has_value()) {
     std::cerr << "warning: this is worker " << rank << "; only worker 0 writes into " << options_.run_dir << std::endl;

@@ -2,6 +2,7 @@
 #include "worker/training/worker_resources.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iostream>
 #include <utility>
 #include <vector>
@@ -122,6 +123,19 @@ absl::Status CheckLabels(const Dataset& data, const TrainableModel& model) {
     }
   }
   return absl::OkStatus();
+}
+
+std::string LabelAdvice(const Dataset& data, const TrainableModel& model) {
+  // A model's outputs begin near 0, and change slowly or, with a large learning rate, without bounds.
+  constexpr float kLarge = 100;
+  if (model.classifies() || model.predicts_probability()) return "";
+  for (const PlacedLabel& label : data.ExtremeLabels()) {
+    if (std::abs(label.label) <= kLarge) continue;
+    return absl::StrCat(label.where, " has the label ", label.label,
+                        ": mean_squared_error learns such large quantities slowly, or diverges; divide the labels by a "
+                        "number that leaves them near 1");
+  }
+  return "";
 }
 
 absl::StatusOr<WorkerResources> OpenWorkerResources(const v1::Job& job, const std::string& job_folder,

@@ -42,6 +42,9 @@ struct WorkerResources {
 // model has another number of outputs.
 absl::Status CheckLabels(const Dataset& data, const TrainableModel& model);
 
+// Says what to do about quantities so large that they would be learned slowly; empty if there are none.
+std::string LabelAdvice(const Dataset& data, const TrainableModel& model);
+
 // `job` is validated; relative paths in it are relative to `job_folder`. Opens the devices of `request` plus those that
 // the job's layers name. The model records on `timeline`, which may be null. INVALID_ARGUMENT for errors in the job or
 // its data; other errors as for WorkerDevices::Open and Model::Create.

@@ -75,6 +75,20 @@ TEST_F(WorkerResourcesTest, TheLargestBatchIsThatOfTrainingOrEvaluation) {
   }
 }
 
+TEST_F(WorkerResourcesTest, AdvisesToDivideLargeQuantities) {
+  constexpr char kQuantity[] = "layers { dense { units: 1 } } loss { mean_squared_error {} }";
+  const auto advice = [&](const char* model) {
+    const absl::StatusOr<WorkerResources> resources = Open(model);
+    return resources.ok() ? LabelAdvice(*resources->train, *resources->model) : resources.status().ToString();
+  };
+  EXPECT_EQ(advice(kQuantity), "");
+  EXPECT_EQ(advice(kDense), "");
+  Write("train.csv", "1,2,-99\n2,1,250000\n");
+  EXPECT_THAT(advice(kQuantity), HasSubstr("train.csv:2 has the label 250000: mean_squared_error learns such large"));
+  Write("train.csv", "1,2,-250.5\n2,1,1\n");
+  EXPECT_THAT(advice(kQuantity), HasSubstr("train.csv:1 has the label -250.5: "));
+}
+
 TEST_F(WorkerResourcesTest, RefusesTestDataOfAnotherWidth) {
   const absl::Status status = Open(kDense, "3,4,5,1\n").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
