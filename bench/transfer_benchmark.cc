@@ -127,16 +127,16 @@ class TransferRing {
                                 uint64_t Worker::*step, absl::Span<const ChildServer> servers) {
       add(names[0], bytes, servers, [=](Worker& worker) {
         const TensorGradient gradient = {id, worker.gradient.span().first(floats)};
-        return (worker.*client)->Push((worker.*step)++, 1, {gradient}).Get().status();
+        return (worker.*client)->Await((worker.*client)->Push((worker.*step)++, 1, {gradient})).status();
       });
       add(names[1], bytes, servers, [=](Worker& worker) {
         const TensorValues values = {id, absl::MakeSpan(worker.values).first(floats)};
-        return (worker.*client)->Pull(0, {values}).Get().status();
+        return (worker.*client)->Await((worker.*client)->Pull(0, {values})).status();
       });
       add(names[2], 2 * bytes, servers, [=](Worker& worker) {
         const TensorGradient gradient = {id, worker.gradient.span().first(floats)};
         const TensorValues values = {id, absl::MakeSpan(worker.values).first(floats)};
-        return (worker.*client)->PushPull((worker.*step)++, 1, {gradient}, {values}).Get().status();
+        return (worker.*client)->Await((worker.*client)->PushPull((worker.*step)++, 1, {gradient}, {values})).status();
       });
     };
     add_client({kPush, kPull, kPushPull}, &Worker::client, &Worker::step, servers_);

@@ -123,6 +123,16 @@ class Client {
   // several shards, or another thread helps already.
   std::optional<absl::Duration> Help(absl::FunctionRef<bool()> ready, absl::Duration timeout);
 
+  // Waits for one of this client's calls, and returns its result. As future.Get(), but receives it in the calling
+  // thread if Help can.
+  template <typename T>
+  absl::StatusOr<T> Await(const Future<T>& future) {
+    const auto ready = [&] { return future.Ready(); };
+    while (!ready() && Help(ready, kHelpTimeout).has_value()) {
+    }
+    return future.Get();
+  }
+
   // Ends all calls in flight, and all later ones, with CANCELLED and the reason.
   void Shutdown(const std::string& reason);
 
@@ -131,6 +141,8 @@ class Client {
   void WaitUntilIdle();
 
  private:
+  static constexpr absl::Duration kHelpTimeout = absl::Seconds(1);
+
   struct Operation;
   struct Request;
   // The sums of the replies to an operation's messages.

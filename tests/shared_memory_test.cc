@@ -57,6 +57,40 @@ TEST(SharedMemoryTest, EncodedTensorsTravelAsTheyAre) {
   }
 }
 
+// Who waits may receive by itself, also if others wait for the same client, or responses come by another way.
+TEST(SharedMemoryTest, AwaitGivesWhatTheFutureGives) {
+  for (const bool shared : {true, false}) {
+    const std::unique_ptr<Server> server = Serve();
+    ClientOptions options = OptionsFor(*server, 0);
+    options.shared_memory = shared;
+    const std::unique_ptr<Client> client = JoinAs(options);
+    if (shared) AwaitSharing(*client);
+    std::vector<std::thread> readers;
+    for (int reader = 0; reader < 2; ++reader) {
+      readers.emplace_back([&] {
+        std::vector<float> values(kElements);
+        for (int i = 0; i < 50; ++i) {
+          const TensorValues pulled{1, absl::MakeSpan(values)};
+          const auto result = client->Await(client->Pull(0, {pulled}));
+          EXPECT_TRUE(result.ok()) << result.status();
+        }
+      });
+    }
+    std::vector<float> values(kElements);
+    const std::vector<float> gradient = Gradient();
+    for (int step = 0; step < 3; ++step) {
+      const TensorGradient pushed{1, gradient};
+      const TensorValues pulled{1, absl::MakeSpan(values)};
+      const auto result = client->Await(client->PushPull(step, 1, {pushed}, {pulled}));
+      ASSERT_TRUE(result.ok()) << result.status();
+    }
+    for (std::thread& reader : readers) reader.join();
+    EXPECT_TRUE(values == Train(shared, v1::ENCODING_FP32, v1::ENCODING_FP32)) << shared;
+    const TensorValues unknown{7, absl::MakeSpan(values)};
+    EXPECT_EQ(client->Await(client->Pull(0, {unknown})).status().code(), absl::StatusCode::kInvalidArgument);
+  }
+}
+
 // A tensor outside the client's reach. Counts the elements that it copies to or from `own`, the caller's memory.
 class FarTensor : public ElementCopier {
  public:
