@@ -32,7 +32,7 @@ constexpr size_t kMaxPieces = 64;
 constexpr size_t kRecordBytes = 16 << 10;
 // One system call sends or receives so many encrypted bytes, instead of one for each record.
 constexpr size_t kBatchBytes = 64 << 10;
-// What a record has besides its content, at most, by RFC 8446, section 5.2.
+// Most bytes that a record has besides its content, by RFC 8446, section 5.2.
 constexpr size_t kMaxRecordOverhead = 5 + 256;
 // A thread that waits for a large message wakes for so many bytes, not for each packet. To decrypt takes as long as to
 // encrypt, so one side must not wait for the other to be done.
@@ -216,7 +216,7 @@ StreamSocket::~StreamSocket() {
 
 void StreamSocket::WakeAt(size_t bytes) {
   if (encrypted_) bytes -= std::min(bytes, kHeldBytes);
-  // Of small messages, all bytes come at once.
+  // All bytes of a small message come at once.
   const size_t most = encrypted_ ? kMaxAwaitedEncrypted : kMaxAwaited;
   const int wanted = bytes < kMinAwaited ? 1 : static_cast<int>(std::min(bytes, most));
   if (wanted == wake_at_) return;
@@ -311,7 +311,10 @@ absl::StatusOr<size_t> StreamSocket::Read(absl::Span<char> to) {
 }
 
 absl::StatusOr<size_t> StreamSocket::Write(absl::Span<const iovec> pieces) {
-  if (encrypted_) return WriteEncrypted(pieces);
+  return encrypted_ ? WriteEncrypted(pieces) : WriteAsIs(pieces);
+}
+
+absl::StatusOr<size_t> StreamSocket::WriteAsIs(absl::Span<const iovec> pieces) {
   while (true) {
     msghdr message = {};
     message.msg_iov = const_cast<iovec*>(pieces.data());
@@ -382,14 +385,10 @@ absl::Status StreamSocket::EncryptBatch(PieceCursor content, size_t left) {
 
 absl::Status StreamSocket::SendBatch() {
   while (batch_sent_ < batch_.size()) {
-    const ssize_t sent = send(socket_, batch_.data() + batch_sent_, batch_.size() - batch_sent_, MSG_NOSIGNAL);
-    if (sent >= 0) {
-      batch_sent_ += sent;
-    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      return absl::OkStatus();
-    } else if (errno != EINTR) {
-      return Ended(std::strerror(errno));
-    }
+    const iovec rest = {batch_.data() + batch_sent_, batch_.size() - batch_sent_};
+    const absl::StatusOr<size_t> sent = WriteAsIs({&rest, 1});
+    if (!sent.ok() || *sent == 0) return sent.status();
+    batch_sent_ += *sent;
   }
   batch_.clear();
   batch_sent_ = 0;

@@ -66,11 +66,12 @@ class StreamSocket {
   struct FreeTls {
     void operator()(ssl_st* tls) const;
   };
-  // What OpenSSL reads from and writes to.
+  // The connection as OpenSSL reads and writes it.
   struct Wire;
   class PieceCursor;
 
   absl::StatusOr<size_t> ReadEncrypted(absl::Span<char> to) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::StatusOr<size_t> WriteAsIs(absl::Span<const iovec> pieces);
   absl::StatusOr<size_t> WriteEncrypted(absl::Span<const iovec> pieces) ABSL_LOCKS_EXCLUDED(mutex_);
   // Encrypts some of the next `left` bytes of content into the batch, which must be empty.
   absl::Status EncryptBatch(PieceCursor content, size_t left) ABSL_LOCKS_EXCLUDED(mutex_);
