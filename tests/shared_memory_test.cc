@@ -35,11 +35,9 @@ TEST(SharedMemoryTest, EncodedTensorsTravelAsTheyAre) {
   for (const bool shared : {true, false}) {
     const std::unique_ptr<Server> server = Serve();
     ClientOptions options = OptionsFor(*server, 0);
-    options.shared_memory = shared;
     options.codec.set_gradients(v1::ENCODING_BF16);
     options.codec.set_values(v1::ENCODING_FP16);
-    const std::unique_ptr<Client> client = JoinAs(options);
-    if (shared) AwaitSharing(*client);
+    const std::unique_ptr<Client> client = JoinAs(options, shared);
     const uint64_t calls = StatusOf(*client).shared_calls();
     std::string gradient(kElements * 2, '\0'), values(kElements * 2, '\0');
     (*FindCodec(v1::ENCODING_BF16))->Encode(Gradient(), 0, gradient.data());
@@ -61,10 +59,7 @@ TEST(SharedMemoryTest, EncodedTensorsTravelAsTheyAre) {
 TEST(SharedMemoryTest, AwaitGivesWhatTheFutureGives) {
   for (const bool shared : {true, false}) {
     const std::unique_ptr<Server> server = Serve();
-    ClientOptions options = OptionsFor(*server, 0);
-    options.shared_memory = shared;
-    const std::unique_ptr<Client> client = JoinAs(options);
-    if (shared) AwaitSharing(*client);
+    const std::unique_ptr<Client> client = JoinAs(OptionsFor(*server, 0), shared);
     std::vector<std::thread> readers;
     for (int reader = 0; reader < 2; ++reader) {
       readers.emplace_back([&] {
@@ -127,10 +122,7 @@ TEST(SharedMemoryTest, ACopierCopiesOnce) {
   const std::vector<float> want = Train(false, v1::ENCODING_FP32, v1::ENCODING_FP32);
   for (const bool shared : {true, false}) {
     const std::unique_ptr<Server> server = Serve();
-    ClientOptions options = OptionsFor(*server, 0);
-    options.shared_memory = shared;
-    const std::unique_ptr<Client> client = JoinAs(options);
-    if (shared) AwaitSharing(*client);
+    const std::unique_ptr<Client> client = JoinAs(OptionsFor(*server, 0), shared);
     EXPECT_EQ(client->SharesMemory(1), shared);
     FarTensor tensor;
     for (int step = 0; step < 3; ++step) {
@@ -244,10 +236,7 @@ TEST(SharedMemoryTest, ARefusalHasTheMessageThatItHasOverAConnection) {
   std::string messages[2];
   for (const bool shared : {true, false}) {
     const std::unique_ptr<Server> server = Serve();
-    ClientOptions options = OptionsFor(*server, 0);
-    options.shared_memory = shared;
-    const std::unique_ptr<Client> client = JoinAs(options);
-    if (shared) AwaitSharing(*client);
+    const std::unique_ptr<Client> client = JoinAs(OptionsFor(*server, 0), shared);
     std::vector<float> gradient(kElements);
     gradient[7] = std::numeric_limits<float>::infinity();
     const absl::Status refused = client->Push(0, 1, {{1, gradient}}).Get().status();
@@ -262,10 +251,7 @@ TEST(SharedMemoryTest, ARefusalHasTheMessageThatItHasOverAConnection) {
 TEST(SharedMemoryTest, AGradientThatCannotBeFetchedIsNotPushed) {
   for (const bool shared : {true, false}) {
     const std::unique_ptr<Server> server = Serve();
-    ClientOptions options = OptionsFor(*server, 0);
-    options.shared_memory = shared;
-    const std::unique_ptr<Client> client = JoinAs(options);
-    if (shared) AwaitSharing(*client);
+    const std::unique_ptr<Client> client = JoinAs(OptionsFor(*server, 0), shared);
     FarTensor tensor;
     tensor.fetch_status = absl::InternalError("no GPU");
     const absl::Status status = tensor.PushPull(*client, 0).Get().status();

@@ -58,6 +58,14 @@ inline void AwaitSharing(Client& client) {
   ASSERT_GT(StatusOf(client).shared_calls(), before);
 }
 
+// Joins with or without shared memory, which then serves.
+inline std::unique_ptr<Client> JoinAs(ClientOptions options, bool shared) {
+  options.shared_memory = shared;
+  std::unique_ptr<Client> client = JoinAs(options);
+  if (shared) AwaitSharing(*client);
+  return client;
+}
+
 inline std::vector<float> Gradient() {
   std::vector<float> gradient(kElements);
   for (size_t i = 0; i < kElements; ++i) gradient[i] = static_cast<float>(i % 1001) / 500 - 1;
@@ -70,11 +78,9 @@ inline std::vector<float> Train(bool shared, v1::Encoding gradients, v1::Encodin
   ClientOptions options = OptionsFor(*server, 0);
   // Random rounding depends on the incarnation.
   options.incarnation = 1;
-  options.shared_memory = shared;
   options.codec.set_gradients(gradients);
   options.codec.set_values(values_encoding);
-  const std::unique_ptr<Client> client = JoinAs(options);
-  if (shared) AwaitSharing(*client);
+  const std::unique_ptr<Client> client = JoinAs(options, shared);
   const uint64_t calls = StatusOf(*client).shared_calls();
   const std::vector<float> gradient = Gradient();
   std::vector<float> values(kElements);
