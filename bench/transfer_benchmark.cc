@@ -202,7 +202,7 @@ class TransferRing {
     // Client of other servers, which use TLS; null without TLS.
     std::unique_ptr<Client> tls_client;
     std::unique_ptr<StubClient> stub;
-    // Where training has its gradients, too.
+    // In the memory in which training has its gradients, too.
     SharedFloats gradient{0};
     std::vector<float> values;
     uint64_t step = 0;

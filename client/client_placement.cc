@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a client finds the shards of its job and declares tensors and tables there. Its operations are in client.cc.
+// Finding the shards of a client's job, and declaring tensors and tables there. Its operations are in client.cc.
 #include <algorithm>
 #include <string>
 #include <utility>

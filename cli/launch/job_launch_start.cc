@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a job's processes start, for the first time and again. What happens then is in job_launch.cc.
+// Starting a job's processes, for the first time and again. Everything after the start is in job_launch.cc.
 #include <unistd.h>
 
 #include <algorithm>

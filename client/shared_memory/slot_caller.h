@@ -30,7 +30,7 @@ class SlotCaller {
   using Done = absl::AnyInvocable<void(const grpc::Status&, const SlotResponse& response) &&>;
 
   struct Options {
-    // Whether another thread could run without taking turns with those that run.
+    // Returns whether another thread could run without taking turns with those that run.
     bool (*processor_is_free)() = &EagerWait::ProcessorIsFree;
     // Limits how long a ring that the server's memory lost delays a response.
     absl::Duration longest_wait = absl::Seconds(1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a shard holds: its declaration, captures and restored state. Its calls are in parameter_shard.cc.
+// The contents of a shard: its declaration, captures and restored state. Its calls are in parameter_shard.cc.
 #include <optional>
 #include <string>
 #include <utility>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a table holds: its state for checkpoints and standbys, and how it is restored. Its calls are in table.cc.
+// A table's state for checkpoints and standbys, and its restoration. Its calls are in table.cc.
 #include <cstdint>
 #include <memory>
 #include <optional>

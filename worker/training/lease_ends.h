@@ -19,7 +19,7 @@ struct DoneLease {
   // The worker's steps and batches at its end.
   uint64_t steps = 0;
   uint64_t batches = 0;
-  // What has not been reported; nullopt if all has.
+  // The progress that has not been reported; nullopt if all has.
   std::optional<v1::WorkerProgress> progress;
   // Reported with the progress.
   std::optional<v1::Evaluation> evaluation = std::nullopt;

@@ -191,7 +191,7 @@ class ParameterExchange : public StepHooks {
     std::vector<std::unique_ptr<ElementCopier>> deferred;
     // One per parameter; used if a push is made from several batches.
     std::vector<GradientAccumulator> accumulators;
-    // What has come of the first tensor of the push in transit; null if that is not watched.
+    // The elements that have come of the first tensor of the push in transit; null if that is not watched.
     std::shared_ptr<ArrivedElements> arrived;
     // True if it is to be watched.
     bool watches = false;
@@ -268,7 +268,7 @@ class ParameterExchange : public StepHooks {
   bool several_devices_ = false;
   // Indexed by the model's parameter groups.
   std::vector<Place> places_;
-  // Of the last ArrivingBeforeForward.
+  // The rows of the last ArrivingBeforeForward.
   std::optional<ArrivingGroup> arriving_;
   std::optional<LossScaler> scaler_;
   GradientUnscaler unscaler_;

@@ -14,7 +14,7 @@
 namespace ballast {
 namespace {
 
-// Of a job of one server and four workers.
+// The coordinator of a job of one server and four workers.
 class JobCoordinator : public FakeCoordinatorService {
  public:
   using FakeCoordinatorService::FakeCoordinatorService;

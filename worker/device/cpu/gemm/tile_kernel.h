@@ -8,7 +8,7 @@
 
 namespace ballast {
 
-// Where a tile's numbers are. Each layout has its own kernels, which take a third fewer instructions because the
+// The places of a tile's numbers. Each layout has its own kernels, which take a third fewer instructions because the
 // compiler knows the distances.
 enum class TileLayout {
   // Left's rows are in place; right is a panel.

@@ -28,9 +28,9 @@ struct TileLoop {
   // A reference: a copy of the fields that the caller has just written would wait for them.
   const Tile& tile;
 
-  // What is left of left and right.
+  // The numbers of left and right that are to come.
   struct Rest {
-    // Of left's rows that are in place, each one; otherwise only the first.
+    // Each of left's rows if they are in place; otherwise only the first.
     const float* left[kTileRows];
     const float* right;
     float* copy;
