@@ -2,13 +2,15 @@
 #pragma once
 
 #include <chrono>
+#include <thread>
 
 namespace ballast {
 
 // Waits for one thread for something that often comes soon. To sleep and be woken takes tens of microseconds, and on a
 // machine whose processors halt meanwhile, several times that for a call through three threads. So as long as waits are
 // not much longer, the thread looks for what it waits for before it sleeps: for a moment in any case, and longer only
-// while no other thread lacks the processor. Thread safety: one thread at a time.
+// while no other thread lacks the processor. In between it lets others run: the thread that it waits for may have been
+// woken on this processor, where it stays though another one is idle. Thread safety: one thread at a time.
 class EagerWait {
  public:
   // Returns whether no more threads run or are ready to run on this machine than this process has cores; false if that
@@ -42,6 +44,7 @@ class EagerWait {
     int lacking = 0;
     for (Clock::time_point end = begun + kLook; end <= begun + kLongLook; end += kLook) {
       if (LookUntil(end, look)) return true;
+      std::this_thread::yield();
       lacking = processor_is_free_() ? 0 : lacking + 1;
       if (lacking == kMostLacking) return false;
     }

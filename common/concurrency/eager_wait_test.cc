@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/concurrency/eager_wait.h"
 
+#include <sched.h>
+
 #include <atomic>
 #include <thread>
 #include <vector>
 
+#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "common/program/core_count.h"
 #include "gtest/gtest.h"
@@ -102,6 +105,49 @@ TEST_F(EagerWaitTest, LooksOnIfNoProcessorIsFreeForAMoment) {
   bool slept = true;
   for (int i = 0; i < 1000 && slept; ++i) slept = SleepsWhile(wait, /*asked=*/20);
   EXPECT_FALSE(slept);
+}
+
+// What a thread waits for comes from another that has just been woken on the same processor.
+TEST_F(EagerWaitTest, LetsAThreadOnItsProcessorRun) {
+  constexpr int kWaits = 200;
+  cpu_set_t all, one;
+  ASSERT_EQ(sched_getaffinity(0, sizeof(all), &all), 0);
+  CPU_ZERO(&one);
+  CPU_SET(sched_getcpu(), &one);
+  ASSERT_EQ(sched_setaffinity(0, sizeof(one), &one), 0);
+  absl::Mutex mutex;
+  int asked = 0;
+  std::atomic<int> answered{0};
+  // It inherits the processor.
+  std::thread other([&] {
+    for (int i = 1; i <= kWaits; ++i) {
+      const auto is_asked = [&] { return asked == i; };
+      mutex.LockWhen(absl::Condition(&is_asked));
+      mutex.Unlock();
+      answered = i;
+      // It has had more of the processor than the thread that waits, so the system does not let it run at once.
+      for (const absl::Time end = absl::Now() + absl::Microseconds(200); absl::Now() < end;) {
+      }
+    }
+  });
+  EagerWait wait(&IsFree);
+  int slept = 0;
+  for (int i = 1; i <= kWaits; ++i) {
+    absl::SleepFor(absl::Microseconds(300));
+    {
+      absl::MutexLock lock(&mutex);
+      asked = i;
+    }
+    wait.Wait([&] { return answered == i; },
+              [&] {
+                ++slept;
+                while (answered != i) absl::SleepFor(absl::Microseconds(50));
+              });
+  }
+  other.join();
+  EXPECT_EQ(sched_setaffinity(0, sizeof(all), &all), 0);
+  // It sleeps at first, and after each wait that a loaded machine made long.
+  EXPECT_LT(slept, kWaits / 2);
 }
 
 TEST_F(EagerWaitTest, TellsWhetherAProcessorIsFree) {
