@@ -323,7 +323,7 @@ void Client::Report(uint32_t shard) {
 
 std::optional<absl::Duration> Client::Help(absl::FunctionRef<bool()> ready, absl::Duration timeout) {
   const std::vector<ShardChannel*> shards = channels();
-  // A thread can sleep at one shard's doorbell only.
+  // A thread can sleep at one shard's doorbell or connection only.
   return shards.size() == 1 ? shards[0]->Help(ready, timeout) : std::nullopt;
 }
 

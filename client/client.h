@@ -119,8 +119,8 @@ class Client {
   // Receives responses in the calling thread, while it has nothing else to do, until `ready`, which they may make true,
   // or `timeout`. A thread that waits for one of this client's calls is faster so: the thread that receives otherwise
   // need not wake and then wake this one. `ready` must depend on this client's calls alone. Returns the time that it
-  // spent on responses; nullopt, at once, if it cannot help: responses do not come through shared memory, or from
-  // several shards, or another thread helps already.
+  // spent on responses; nullopt, at once, if it cannot help: responses come neither through shared memory nor on a data
+  // stream, or from several shards, or another thread helps already.
   std::optional<absl::Duration> Help(absl::FunctionRef<bool()> ready, absl::Duration timeout);
 
   // Waits for one of this client's calls, and returns its result. As future.Get(), but receives it in the calling

@@ -57,6 +57,11 @@ struct ShardChannel::Route {
 
   // Null if no calls are made in shared memory.
   std::shared_ptr<SlotCaller> slot_caller() const { return slot_sender == nullptr ? nullptr : slot_sender->caller(); }
+  // Null if messages go through shared memory, or no data stream is open, in which case this opens one if it is due.
+  std::shared_ptr<StreamCaller> stream_caller() const {
+    const bool elsewhere = slot_sender == nullptr || slot_sender->is_refused();
+    return elsewhere && stream_sender != nullptr ? stream_sender->caller() : nullptr;
+  }
 
   // Ends the sharing of memory, and the data streams.
   void Shutdown() const;
@@ -294,8 +299,7 @@ DirectRoutes ShardChannel::RoutesFor(const Exchange& exchange) const {
   const Route& route = *exchange.route;
   DirectRoutes routes;
   routes.slot_sender = route.slot_sender.get();
-  const bool elsewhere = route.slot_sender == nullptr || route.slot_sender->is_refused();
-  if (elsewhere && route.stream_sender != nullptr) routes.stream = route.stream_sender->caller();
+  routes.stream = route.stream_caller();
   return routes;
 }
 
@@ -349,12 +353,14 @@ void ShardChannel::Complete(ShardMessage& message, ShardReply reply) {
   message.done(message, std::move(reply));
   const RouteUse route = UseRoute();
   if (const auto caller = route->slot_caller(); caller != nullptr) caller->Notify();
+  if (const auto caller = route->stream_caller(); caller != nullptr) caller->Notify();
 }
 
 std::optional<absl::Duration> ShardChannel::Help(absl::FunctionRef<bool()> ready, absl::Duration timeout) {
   const RouteUse route = UseRoute();
-  const std::shared_ptr<SlotCaller> caller = route->slot_caller();
-  return caller == nullptr ? std::nullopt : caller->Help(ready, timeout);
+  if (const auto caller = route->slot_caller(); caller != nullptr) return caller->Help(ready, timeout);
+  if (const auto caller = route->stream_caller(); caller != nullptr) return caller->Help(ready, timeout);
+  return std::nullopt;
 }
 
 void ShardChannel::Receive() {

@@ -92,8 +92,8 @@ class ShardChannel {
   void WaitUntilIdle();
 
   // Receives in the calling thread until `ready`, which what it receives may make true, or `timeout`. Returns the time
-  // that it spent on what it received; nullopt, at once, if no messages go through shared memory or another thread
-  // helps already.
+  // that it spent on what it received; nullopt, at once, if messages go neither through shared memory nor on a data
+  // stream, or another thread helps already.
   std::optional<absl::Duration> Help(absl::FunctionRef<bool()> ready, absl::Duration timeout);
 
   // Returns whether large messages go through shared memory now.

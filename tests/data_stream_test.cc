@@ -127,6 +127,54 @@ TEST(DataStreamTest, TrainsToTheSameBitsInEveryEncoding) {
   }
 }
 
+// Who waits may receive by itself, also if others wait for the same client, in this way or not.
+TEST(DataStreamTest, AwaitGivesWhatTheFutureGives) {
+  const std::unique_ptr<Server> other = Serve();
+  const std::vector<float> weights = Train(OptionsFor(other->address(), 0));
+  const std::unique_ptr<Server> server = Serve();
+  const std::unique_ptr<Client> client = JoinAs(OptionsFor(server->address(), 0));
+  AwaitStream(*client);
+  std::vector<std::thread> readers;
+  for (int reader = 0; reader < 3; ++reader) {
+    readers.emplace_back([&, reader] {
+      std::vector<float> values(kElements);
+      for (int i = 0; i < 20; ++i) {
+        const auto pulled = client->Pull(0, {{1, absl::MakeSpan(values)}});
+        const auto result = reader == 0 ? pulled.Get() : client->Await(pulled);
+        EXPECT_TRUE(result.ok()) << result.status();
+      }
+    });
+  }
+  std::vector<float> values(kElements);
+  const std::vector<float> gradient = Gradient();
+  for (int step = 0; step < 3; ++step) {
+    const auto result = client->Await(client->PushPull(step, 1, {{1, gradient}}, {{1, absl::MakeSpan(values)}}));
+    ASSERT_TRUE(result.ok()) << result.status();
+  }
+  for (std::thread& reader : readers) reader.join();
+  EXPECT_TRUE(values == weights);
+  EXPECT_EQ(client->Await(client->Pull(0, {{7, absl::MakeSpan(values)}})).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+// A thread that receives by itself does not wait for a server that is lost.
+TEST(DataStreamTest, AwaitEndsWhenTheServerIsLost) {
+  std::unique_ptr<Server> server = Serve();
+  ClientOptions options = OptionsFor(server->address(), 0);
+  options.rpc_timeout = options.retry_timeout = absl::Seconds(1);
+  const std::unique_ptr<Client> client = JoinAs(options);
+  AwaitStream(*client);
+  std::vector<float> values(kElements);
+  std::thread other([&] {
+    absl::SleepFor(absl::Milliseconds(50));
+    server.reset();
+  });
+  absl::Status status;
+  while (status.ok()) status = client->Await(client->Pull(0, {{1, absl::MakeSpan(values)}})).status();
+  other.join();
+  EXPECT_FALSE(client->Await(client->Pull(0, {{1, absl::MakeSpan(values)}})).ok());
+}
+
 TEST(DataStreamTest, IsEncryptedWhereThePortIs) {
   const SecurityFolder folder;
   const std::string token = SecurityFolder::Token("worker", "streams");

@@ -15,8 +15,8 @@
 namespace ballast {
 namespace {
 
-// Shorter than the time limit of most calls, so that one which begins need not wake the thread in Run to tell its
-// deadline.
+// Shorter than the time limit of most calls, so that one which begins need not wake the thread that receives to tell
+// its deadline.
 constexpr absl::Duration kLongestWait = absl::Seconds(1);
 
 }  // namespace
@@ -31,6 +31,18 @@ void StreamCaller::Run() {
   }
   const grpc::Status status(grpc::UNAVAILABLE, absl::StrCat("the data stream has ended: ", why.message()));
   for (auto& [number, call] : calls) std::move(call.done)(status, {}, absl::Now());
+}
+
+std::optional<absl::Duration> StreamCaller::Help(absl::FunctionRef<bool()> ready, absl::Duration timeout) {
+  const std::optional<absl::Duration> spent = stream_.Help(*this, ready, timeout);
+  bool waiting = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    waiting = !calls_.empty();
+  }
+  // Their responses must not wait until this thread comes back.
+  if (spent.has_value() && waiting) stream_.Return();
+  return spent;
 }
 
 uint32_t StreamCaller::Begin(uint32_t method, const grpc::ByteBuffer& request, const TraceContext& span,

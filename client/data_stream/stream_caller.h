@@ -3,10 +3,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/functional/any_invocable.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
@@ -36,8 +38,13 @@ class StreamCaller : public MessageReceiver, public std::enable_shared_from_this
   // calls with UNAVAILABLE and begins no more. Call it once, on a thread of its own.
   void Run();
 
+  // Receives responses in the calling thread instead; see MessageStream::Help.
+  std::optional<absl::Duration> Help(absl::FunctionRef<bool()> ready, absl::Duration timeout);
+  // Has a thread in Help call its `ready`. Call it whenever another thread may have made that true.
+  void Notify() { stream_.Notify(); }
+
   // Begins a call of that method, an index in kDirectMethods. Returns its number, from 1; 0 if there is no credit or
-  // the stream has ended: `done` is not called. Otherwise Run calls it.
+  // the stream has ended: `done` is not called. Otherwise the thread that receives the response calls it.
   uint32_t Begin(uint32_t method, const grpc::ByteBuffer& request, const TraceContext& span, absl::Time deadline,
                  Done done);
 
@@ -74,7 +81,7 @@ class StreamCaller : public MessageReceiver, public std::enable_shared_from_this
   // Responses come one after the other.
   BufferPool buffers_{kMaxResponseBytes + BufferPool::kAlignment, 1};
   MessageStream stream_;
-  // Used by the thread in Run: the response that is arriving, and since when.
+  // Used by the thread that receives: the response that is arriving, and since when.
   BufferPool::Buffer response_;
   absl::Time begun_;
   absl::Mutex mutex_;

@@ -22,6 +22,8 @@ namespace {
 constexpr size_t kReadAheadBytes = 16 << 10;
 // Most pieces that one write takes.
 constexpr size_t kMaxPieces = 64;
+// The longest time for which messages are left to a thread that has helped and does not come back.
+constexpr absl::Duration kLongestAbsence = absl::Milliseconds(5);
 
 absl::Status Lost(const std::string& why) {
   return WithReason(v1::ERROR_REASON_UNREACHABLE,
@@ -41,9 +43,11 @@ uint32_t LeadOf(const std::vector<grpc::Slice>& message) {
 }  // namespace
 
 MessageStream::MessageStream(std::unique_ptr<StreamSocket> socket, absl::Duration silence)
-    : socket_(std::move(socket)), silence_(silence), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  buffer_.resize(kReadAheadBytes);
-}
+    : socket_(std::move(socket)),
+      silence_(silence),
+      wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      buffer_(kReadAheadBytes),
+      last_read_(absl::Now()) {}
 
 MessageStream::~MessageStream() {
   if (wake_ >= 0) close(wake_);
@@ -52,21 +56,81 @@ MessageStream::~MessageStream() {
 absl::Status MessageStream::Run(MessageReceiver& receiver) {
   absl::Status why;
   if (wake_ < 0) why = absl::InternalError("no file for a data stream is left");
-  last_read_ = absl::Now();
   while (why.ok()) {
-    RunTasks();
-    const absl::StatusOr<bool> read = ReadMessage(receiver);
-    if (!read.ok()) {
-      why = read.status();
-    } else if (!*read) {
-      const absl::StatusOr<absl::Time> next = receiver.Tick(absl::Now());
-      why = next.ok() ? Wait(*next) : next.status();
+    why = AwaitTurn();
+    if (!why.ok()) break;
+    const absl::StatusOr<std::optional<absl::Time>> next = Receive(receiver);
+    if (!next.ok()) {
+      why = next.status();
+    } else if (next->has_value()) {
+      why = Wait(**next, wait_);
     }
-    absl::MutexLock lock(&mutex_);
-    if (why.ok()) why = end_status_;
   }
   EndAll(why);
   return why;
+}
+
+absl::Status MessageStream::AwaitTurn() {
+  absl::MutexLock lock(&mutex_);
+  while (end_status_.ok() && !returns_) {
+    const absl::Duration left = HelpsLocked() ? kLongestAbsence : helped_at_ + kLongestAbsence - absl::Now();
+    if (left <= absl::ZeroDuration()) break;
+    // This thread may have taken what the other one waits for.
+    if (!std::exchange(away_, true)) Ring();
+    turn_.WaitWithTimeout(&mutex_, left);
+  }
+  away_ = returns_ = false;
+  return end_status_;
+}
+
+std::optional<absl::Duration> MessageStream::Help(MessageReceiver& receiver, absl::FunctionRef<bool()> ready,
+                                                  absl::Duration timeout) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!end_status_.ok() || HelpsLocked()) return std::nullopt;
+    helper_ = std::this_thread::get_id();
+  }
+  const absl::Time end = absl::Now() + timeout;
+  absl::Duration spent;
+  absl::Status status;
+  while (status.ok()) {
+    const absl::Time begun = absl::Now();
+    const absl::StatusOr<std::optional<absl::Time>> next = Receive(receiver);
+    const bool received = next.ok() && !next->has_value();
+    if (received) spent += absl::Now() - begun;
+    // Looked at after `helper_` is set: who makes it true later also calls Notify.
+    if (ready()) break;
+    if (received) continue;
+    if (begun >= end) break;
+    status = next.ok() ? Wait(std::min(**next, end), helpers_wait_) : next.status();
+    absl::MutexLock lock(&mutex_);
+    status.Update(end_status_);
+  }
+  absl::MutexLock lock(&mutex_);
+  last_helper_ = std::exchange(helper_, std::thread::id());
+  helped_at_ = absl::Now();
+  if (end_status_.ok()) end_status_ = status;
+  if (!status.ok()) turn_.Signal();
+  return spent;
+}
+
+void MessageStream::Notify() {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!HelpsLocked() || helper_ == std::this_thread::get_id()) return;
+  }
+  Ring();
+}
+
+void MessageStream::ReturnLocked() {
+  if (!away_ || HelpsLocked()) return;
+  returns_ = true;
+  turn_.Signal();
+}
+
+void MessageStream::Return() {
+  absl::MutexLock lock(&mutex_);
+  ReturnLocked();
 }
 
 void MessageStream::Release(Outgoing& message) {
@@ -88,6 +152,8 @@ void MessageStream::EndAll(const absl::Status& why) {
     unsent.swap(queue_);
     tasks.swap(tasks_);
   }
+  // A thread in Help waits.
+  Ring();
   for (Outgoing& message : unsent) Release(message);
 }
 
@@ -103,6 +169,8 @@ void MessageStream::Send(StreamFrame frame, const grpc::ByteBuffer& message, abs
     absl::MutexLock lock(&mutex_);
     ended = ended_;
     if (!ended) {
+      // The last one to help is likely to do so again.
+      if (last_helper_ != std::this_thread::get_id()) ReturnLocked();
       queue_.push_back(std::move(outgoing));
       if (writing_ || blocked_) return;
       writing_ = true;
@@ -236,28 +304,23 @@ absl::StatusOr<bool> MessageStream::ReadMessage(MessageReceiver& receiver) {
   return true;
 }
 
-int MessageStream::Poll(absl::Span<pollfd> files, absl::Duration timeout) {
-  int ready = 0;
-  const auto look = [&] {
-    ready = poll(files.data(), files.size(), 0);
-    return ready != 0;
-  };
-  const auto sleep = [&] {
-    const int64_t milliseconds = std::clamp<int64_t>(absl::ToInt64Milliseconds(timeout) + 1, 0, 60'000);
-    ready = poll(files.data(), files.size(), static_cast<int>(milliseconds));
-  };
-  wait_.Wait(look, sleep);
-  if (ready < 0 && errno == EINTR) ready = 0;
-  return ready;
+absl::StatusOr<std::optional<absl::Time>> MessageStream::Receive(MessageReceiver& receiver) {
+  absl::MutexLock lock(&reading_);
+  RunTasks();
+  const absl::StatusOr<bool> read = ReadMessage(receiver);
+  if (!read.ok()) return read.status();
+  if (*read) return std::nullopt;
+  const absl::Time now = absl::Now();
+  const absl::StatusOr<absl::Time> next = receiver.Tick(now);
+  if (!next.ok()) return next.status();
+  const bool reading = in_message_ || begin_ < end_;
+  if (!reading) return *next;
+  if (now < last_read_ + silence_) return std::min(*next, last_read_ + silence_);
+  return Lost(absl::StrCat("the rest of a message has not come within ", absl::FormatDuration(silence_)));
 }
 
-absl::Status MessageStream::Wait(absl::Time next) {
+absl::Status MessageStream::Wait(absl::Time next, EagerWait& eager) {
   const absl::Time now = absl::Now();
-  const bool reading = in_message_ || begin_ < end_;
-  if (reading && now >= last_read_ + silence_) {
-    return Lost(absl::StrCat("the rest of a message has not come within ", absl::FormatDuration(silence_)));
-  }
-  if (reading) next = std::min(next, last_read_ + silence_);
   short events = POLLIN;
   {
     absl::MutexLock lock(&mutex_);
@@ -270,9 +333,13 @@ absl::Status MessageStream::Wait(absl::Time next) {
     }
   }
   std::array<pollfd, 2> files = {pollfd{socket_->descriptor(), events, 0}, pollfd{wake_, POLLIN, 0}};
-  if (Poll(absl::MakeSpan(files), next - now) < 0) {
-    return absl::ErrnoToStatus(errno, "cannot wait for a data stream");
-  }
+  int ready = 0;
+  const auto poll_for = [&](int milliseconds) { return ready = poll(files.data(), files.size(), milliseconds); };
+  eager.Wait(
+      [&] { return poll_for(0) != 0; },
+      [&] { poll_for(static_cast<int>(std::clamp<int64_t>(absl::ToInt64Milliseconds(next - now) + 1, 0, 60'000))); });
+  if (ready < 0 && errno == EINTR) return absl::OkStatus();
+  if (ready < 0) return absl::ErrnoToStatus(errno, "cannot wait for a data stream");
   if ((files[1].revents & POLLIN) != 0) {
     uint64_t count = 0;
     [[maybe_unused]] const ssize_t got = read(wake_, &count, sizeof(count));
@@ -310,17 +377,23 @@ void MessageStream::RunLater(absl::AnyInvocable<void() &&> task) {
   Wake();
 }
 
-void MessageStream::Wake() {
+void MessageStream::Ring() const {
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = write(wake_, &one, sizeof(one));
+}
+
+void MessageStream::Wake() {
+  Return();
+  Ring();
 }
 
 void MessageStream::End(absl::Status why) {
   {
     absl::MutexLock lock(&mutex_);
     if (end_status_.ok()) end_status_ = std::move(why);
+    turn_.Signal();
   }
-  Wake();
+  Ring();
 }
 
 size_t MessageStream::unsent() const {
@@ -328,6 +401,9 @@ size_t MessageStream::unsent() const {
   return queue_.size();
 }
 
-bool MessageStream::HasMore() { return begin_ < end_ || socket_->HasMore(); }
+bool MessageStream::HasMore() {
+  reading_.AssertHeld();
+  return begin_ < end_ || socket_->HasMore();
+}
 
 }  // namespace ballast

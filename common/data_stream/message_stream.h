@@ -9,10 +9,13 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
+#include <thread>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/functional/any_invocable.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -27,7 +30,8 @@
 
 namespace ballast {
 
-// Takes the messages that arrive on a data stream. All methods are called by the thread in MessageStream::Run.
+// Takes the messages that arrive on a data stream. All methods are called by the thread that receives, in
+// MessageStream::Run or Help; there is one at a time.
 class MessageReceiver {
  public:
   virtual ~MessageReceiver() = default;
@@ -44,9 +48,9 @@ class MessageReceiver {
 };
 
 // Sends and receives messages on one connection, without knowing what they are about. Messages are sent by the thread
-// that calls Send, as far as the connection takes them at once, and otherwise by the thread in Run. Invariant: all
-// memory of a message is released once it is sent, or the stream has ended. Thread safety: all methods may be called
-// from any thread.
+// that calls Send, as far as the connection takes them at once, and otherwise by the thread that receives. Invariant:
+// all memory of a message is released once it is sent, or the stream has ended. Thread safety: all methods may be
+// called from any thread.
 class MessageStream {
  public:
   // A peer that neither reads nor sends the rest of a message for `silence` is lost.
@@ -55,23 +59,35 @@ class MessageStream {
   MessageStream(const MessageStream&) = delete;
 
   // Receives messages, and sends those that the connection did not take at once, until the connection ends, the peer
-  // breaks the rules, or End. Returns why: never OK. Call it once.
-  absl::Status Run(MessageReceiver& receiver);
+  // breaks the rules, or End. Returns why: never OK. Call it once. Stays away while another thread is in Help, and for
+  // a moment after, because that thread is likely to come back.
+  absl::Status Run(MessageReceiver& receiver) ABSL_LOCKS_EXCLUDED(reading_, mutex_);
+
+  // Receives in the calling thread instead, until `ready`, which what arrives may make true, or `timeout`, or the end
+  // of the stream; the thread in Run need not wake. Calls `ready` after every message, and whenever Notify is called.
+  // Returns the time that it spent on messages; nullopt, at once, if another thread helps already, or the stream has
+  // ended.
+  std::optional<absl::Duration> Help(MessageReceiver& receiver, absl::FunctionRef<bool()> ready, absl::Duration timeout)
+      ABSL_LOCKS_EXCLUDED(reading_, mutex_);
+  // Has a thread in Help call its `ready`. Call it whenever another thread may have made that true.
+  void Notify() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Makes the thread in Run receive at once, unless another thread is in Help.
+  void Return() ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Sends a frame with its message, whose size and lead this sets. Calls `sent` once, from any thread, after the
   // connection has taken it, or at once if the stream has ended.
   void Send(StreamFrame frame, const grpc::ByteBuffer& message, absl::AnyInvocable<void() &&> sent = nullptr);
 
-  // Soon calls `task` in the thread in Run; never if that has ended.
+  // Soon calls `task` in the thread that receives; never if the stream has ended.
   void RunLater(absl::AnyInvocable<void() &&> task);
-  // Makes Run call Tick soon.
-  void Wake();
+  // Makes the thread that receives call Tick soon.
+  void Wake() ABSL_LOCKS_EXCLUDED(mutex_);
   // Makes Run return `why` soon.
   void End(absl::Status why);
 
   // Number of messages that the connection has not taken.
   size_t unsent() const;
-  // Returns whether more has arrived than Run has read. For the thread in Run.
+  // Returns whether more has arrived than was read. For the thread that receives.
   bool HasMore();
 
  private:
@@ -100,37 +116,47 @@ class MessageStream {
   // Removes `bytes` from the front of the queue; returns the messages that are complete.
   std::vector<Outgoing> TakeSentLocked(size_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  // Waits for the turn of the thread in Run. Returns why the stream has ended, or OK.
+  absl::Status AwaitTurn() ABSL_LOCKS_EXCLUDED(mutex_);
+  void ReturnLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool HelpsLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return helper_ != std::thread::id(); }
+  // Wakes who waits for the connection.
+  void Ring() const;
+
+  // Receives a message, if it is complete; otherwise returns the time until which to wait for more at the latest.
+  absl::StatusOr<std::optional<absl::Time>> Receive(MessageReceiver& receiver) ABSL_LOCKS_EXCLUDED(reading_, mutex_);
   // Reads until a message is complete; returns false if that would block.
-  absl::StatusOr<bool> ReadMessage(MessageReceiver& receiver);
-  absl::StatusOr<bool> ReadHeader(MessageReceiver& receiver);
-  // Waits for the connection, for a wake-up, or until `next`.
-  absl::Status Wait(absl::Time next);
-  // Waits like poll(2). Returns the number of files with events.
-  int Poll(absl::Span<pollfd> files, absl::Duration timeout);
+  absl::StatusOr<bool> ReadMessage(MessageReceiver& receiver) ABSL_EXCLUSIVE_LOCKS_REQUIRED(reading_);
+  absl::StatusOr<bool> ReadHeader(MessageReceiver& receiver) ABSL_EXCLUSIVE_LOCKS_REQUIRED(reading_);
+  // Waits for the connection, for a wake-up, or until `next`. `eager`: of the calling thread.
+  absl::Status Wait(absl::Time next, EagerWait& eager) ABSL_LOCKS_EXCLUDED(mutex_);
   void RunTasks() ABSL_LOCKS_EXCLUDED(mutex_);
   void EndAll(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const std::unique_ptr<StreamSocket> socket_;
   const absl::Duration silence_;
-  // Wakes the thread in Run.
+  // Wakes the thread that receives.
   const int wake_;
+  // Small messages that answer each other come soon, and so does the rest of a large one. Of the thread in Run, and of
+  // the one in Help.
+  EagerWait wait_, helpers_wait_;
 
-  // The thread in Run alone: what has been read ahead, in buffer_[begin_, end_), and the message that is being read.
-  std::vector<char> buffer_;
-  size_t begin_ = 0, end_ = 0;
-  bool in_message_ = false;
-  StreamFrame frame_;
-  char* to_ = nullptr;
-  size_t received_ = 0;
-  absl::Time last_read_;
-  // Small messages that answer each other come soon, and so does the rest of a large one.
-  EagerWait wait_;
+  // Held by the thread that receives, but not while it waits.
+  absl::Mutex reading_;
+  // What has been read ahead, in buffer_[begin_, end_), and the message that is being read.
+  std::vector<char> buffer_ ABSL_GUARDED_BY(reading_);
+  size_t begin_ ABSL_GUARDED_BY(reading_) = 0, end_ ABSL_GUARDED_BY(reading_) = 0;
+  bool in_message_ ABSL_GUARDED_BY(reading_) = false;
+  StreamFrame frame_ ABSL_GUARDED_BY(reading_);
+  char* to_ ABSL_GUARDED_BY(reading_) = nullptr;
+  size_t received_ ABSL_GUARDED_BY(reading_) = 0;
+  absl::Time last_read_ ABSL_GUARDED_BY(reading_);
 
   mutable absl::Mutex mutex_;
   std::deque<Outgoing> queue_ ABSL_GUARDED_BY(mutex_);
   // A thread is in Flush.
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
-  // The connection takes no more at present; the thread in Run waits until it does.
+  // The connection takes no more at present; the thread that receives waits until it does.
   bool blocked_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Time last_written_ ABSL_GUARDED_BY(mutex_);
   std::vector<absl::AnyInvocable<void() &&>> tasks_ ABSL_GUARDED_BY(mutex_);
@@ -138,6 +164,14 @@ class MessageStream {
   // Not OK once the stream has ended, or is to.
   absl::Status end_status_ ABSL_GUARDED_BY(mutex_);
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+  // The thread in Help, or no thread's, and the last one.
+  std::thread::id helper_ ABSL_GUARDED_BY(mutex_), last_helper_ ABSL_GUARDED_BY(mutex_);
+  // When Help returned last.
+  absl::Time helped_at_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+  // The thread in Run waits for its turn, and should take it though another has just helped.
+  bool away_ ABSL_GUARDED_BY(mutex_) = false, returns_ ABSL_GUARDED_BY(mutex_) = false;
+  // Signaled when `returns_` is set, or the stream ends.
+  absl::CondVar turn_;
 };
 
 }  // namespace ballast
