@@ -96,13 +96,15 @@ std::optional<absl::Duration> MessageStream::Help(MessageReceiver& receiver, abs
   while (status.ok()) {
     const absl::Time begun = absl::Now();
     const absl::StatusOr<std::optional<absl::Time>> next = Receive(receiver);
-    const bool received = next.ok() && !next->has_value();
+    status = next.status();
+    if (!status.ok()) break;
+    const bool received = !next->has_value();
     if (received) spent += absl::Now() - begun;
     // Looked at after `helper_` is set: who makes it true later also calls Notify.
     if (ready()) break;
     if (received) continue;
     if (begun >= end) break;
-    status = next.ok() ? Wait(std::min(**next, end), helpers_wait_) : next.status();
+    status = Wait(std::min(**next, end), helpers_wait_);
     absl::MutexLock lock(&mutex_);
     status.Update(end_status_);
   }

@@ -343,6 +343,23 @@ TEST_P(MessageStreamTest, AThreadThatHelpsLeavesAStreamThatEnds) {
   other.join();
 }
 
+// An error counts even if what the thread waits for is ready.
+TEST_P(MessageStreamTest, AThreadThatHelpsReportsWhatItRefuses) {
+  auto [left_socket, right_socket] = ConnectPair();
+  Peer left(std::move(left_socket)), right(std::move(right_socket));
+  left.Start();
+  right.Start();
+  // Now the other thread stays away.
+  left.stream().Send(Call(1), MessageOf("first"));
+  while (right.inbox().received() < 1) ASSERT_TRUE(right.HelpUntil(1).has_value());
+  right.inbox().refuses = 2;
+  left.stream().Send(Call(2), MessageOf(Text(5000, 2)));
+  const absl::Time give_up = absl::Now() + absl::Seconds(30);
+  while (right.HelpUntil(0).has_value() && absl::Now() < give_up) {
+  }
+  EXPECT_THAT(right.Join().ToString(), HasSubstr("refused"));
+}
+
 // What one thread could not send is sent by another that helps, or by none that does.
 TEST_P(MessageStreamTest, AThreadThatHelpsSendsTheRest) {
   auto [left_socket, right_socket] = ConnectPair();
