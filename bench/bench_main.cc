@@ -37,6 +37,7 @@ struct Role {
 constexpr Role kRoles[] = {
     {"--tcp-sink", ServeTcpSink},
     {"--sgd-sink", ServeSgdSink},
+    {"--asking-sink", ServeAskingSink},
     {"--tls-sink", ServeTlsSink},
     {"--tls-sgd-sink", ServeTlsSgdSink},
     {"--tls-asking-sink", ServeTlsAskingSink},

@@ -37,7 +37,8 @@ constexpr char kUsage[] =
     "the servers' together. On one machine, client and servers exchange messages through shared memory; the -tcp\n"
     "lines use loopback TCP instead. In turn with them, in the same run:\n"
     "  bare TCP stream  one loopback connection, blocks of 1 MiB, two processes, the bytes are not processed\n"
-    "  SGD stream       the same, and the receiver subtracts each block, scaled, from weights\n"
+    "  SGD stream       the same, and the receiver subtracts each block, scaled, from weights and answers each tensor\n"
+    "  asked stream     the bare TCP stream, but the receiver asks for each tensor, as a pull does\n"
     "  plain stub       the generated stub and messages, one message per tensor, a server that only copies\n"
     "  empty call       a Pull of no slices from our server with a generated stub, one at a time\n"
     "  memcpy           one copy of the same bytes by one thread, the limit within a machine\n"
@@ -47,7 +48,7 @@ constexpr char kUsage[] =
     "turn with:\n"
     "  bare TLS stream  the bare TCP stream, encrypted by OpenSSL alone with the cipher of our data streams\n"
     "  TLS SGD stream   the SGD stream, encrypted likewise\n"
-    "  TLS asked stream the bare TLS stream, but the receiver asks for each tensor, as a pull does\n"
+    "  TLS asked stream the asked stream, encrypted likewise\n"
     "Each figure is the median over the rounds, each ratio the median of the ratios of the rounds.\n\n";
 
 constexpr char kSizes[] = "4KiB,64KiB,1MiB,4MiB,16MiB,64MiB,256MiB";
@@ -82,6 +83,7 @@ inline constexpr char kTlsPushPull[] = "push-pull-tls";
 inline constexpr char kTlsStream[] = "bare TLS stream";
 inline constexpr char kTcpStream[] = "bare TCP stream";
 inline constexpr char kSgdStream[] = "SGD stream";
+inline constexpr char kAskedStream[] = "asked stream";
 inline constexpr char kTlsSgdStream[] = "TLS SGD stream";
 inline constexpr char kTlsAskedStream[] = "TLS asked stream";
 inline constexpr char kStubPush[] = "plain stub push";
@@ -150,7 +152,8 @@ class TransferRing {
       all.push_back({name, std::move(stream), sink});
     };
     add_stream(kTcpStream, tcp_sink_, SendTcpStream);
-    add_stream(kSgdStream, sgd_sink_, SendSgdStream);
+    add_stream(kSgdStream, sgd_sink_, SendTensors);
+    add_stream(kAskedStream, asking_sink_, SendTensors);
     if (tls_) {
       add_client({kTlsPush, kTlsPull, kTlsPushPull}, &Worker::tls_client, &Worker::tls_step, tls_servers_);
       add_stream(kTlsStream, tls_sink_, SendTlsStream);
@@ -248,8 +251,10 @@ class TransferRing {
       tls_servers_ = *std::move(encrypted);
       security_ = keys->AdminOptions();
     }
-    std::vector<std::pair<const char*, std::vector<ChildServer>*>> peers = {
-        {"--tcp-sink", &tcp_sink_}, {"--sgd-sink", &sgd_sink_}, {"--stub-server", &stub_server_}};
+    std::vector<std::pair<const char*, std::vector<ChildServer>*>> peers = {{"--tcp-sink", &tcp_sink_},
+                                                                            {"--sgd-sink", &sgd_sink_},
+                                                                            {"--asking-sink", &asking_sink_},
+                                                                            {"--stub-server", &stub_server_}};
     if (tls_) {
       peers.emplace_back("--tls-sink", &tls_sink_);
       peers.emplace_back("--tls-sgd-sink", &tls_sgd_sink_);
@@ -331,7 +336,7 @@ class TransferRing {
   const bool tls_;
   SecurityOptions security_;
   std::vector<ChildServer> servers_, tls_servers_;
-  std::vector<ChildServer> tcp_sink_, sgd_sink_, tls_sink_, tls_sgd_sink_, tls_asking_sink_;
+  std::vector<ChildServer> tcp_sink_, sgd_sink_, asking_sink_, tls_sink_, tls_sgd_sink_, tls_asking_sink_;
   std::vector<ChildServer> stub_server_;
   std::vector<Worker> workers_;
   std::unique_ptr<StubClient> empty_;
@@ -362,7 +367,7 @@ struct Row {
   double p50_to_empty = 0;
   double to_memcpy = 0;
   double to_sgd_copy = 0;
-  // Relative to the stream whose receiver asks; only of a pull with TLS.
+  // Relative to the stream whose receiver asks, likewise.
   double to_asked = 0;
 };
 
@@ -372,6 +377,7 @@ Row AddRow(const std::vector<Contestant>& all, uint64_t bytes, const char* name,
   const bool encrypted = absl::EndsWith(name, "-tls");
   const Contestant& tcp = Find(all, encrypted ? kTlsStream : kTcpStream);
   const Contestant& sgd = Find(all, encrypted ? kTlsSgdStream : kSgdStream);
+  const Contestant& asked = Find(all, encrypted ? kTlsAskedStream : kAskedStream);
   const Contestant& stub = Find(all, stub_name);
   const Contestant& empty = Find(all, kEmptyCall);
   const Contestant& copy = Find(all, kMemcpy);
@@ -384,7 +390,7 @@ Row AddRow(const std::vector<Contestant>& all, uint64_t bytes, const char* name,
                    ours.LatencySeconds(0.5) / empty.LatencySeconds(0.5),
                    RatioOfRates(ours, copy),
                    RatioOfRates(ours, sgd_copy),
-                   name == absl::string_view(kTlsPull) ? RatioOfRates(ours, Find(all, kTlsAskedStream)) : 0};
+                   RatioOfRates(ours, asked)};
   rows.push_back({{"bytes", bytes},
                   {"operation", name},
                   {"gb_per_second", ours.GbPerSecond()},
@@ -397,6 +403,8 @@ Row AddRow(const std::vector<Contestant>& all, uint64_t bytes, const char* name,
                   {"sgd_gb_per_second", sgd.GbPerSecond()},
                   {"sgd_cpu_seconds_per_gb", sgd.CpuSecondsPerGb()},
                   {"to_sgd", row.to_sgd},
+                  {"asked_gb_per_second", asked.GbPerSecond()},
+                  {"to_asked", row.to_asked},
                   {"stub_gb_per_second", stub.GbPerSecond()},
                   {"stub_p50_microseconds", stub.LatencySeconds(0.5) * 1e6},
                   {"stub_cpu_seconds_per_gb", stub.CpuSecondsPerGb()},
@@ -407,10 +415,6 @@ Row AddRow(const std::vector<Contestant>& all, uint64_t bytes, const char* name,
                   {"to_memcpy", row.to_memcpy},
                   {"sgd_copy_gb_per_second", sgd_copy.GbPerSecond()},
                   {"to_sgd_copy", row.to_sgd_copy}});
-  if (row.to_asked > 0) {
-    rows.back()["asked_gb_per_second"] = Find(all, kTlsAskedStream).GbPerSecond();
-    rows.back()["to_asked"] = row.to_asked;
-  }
   out << absl::StrFormat("%-9s %-13s %7.3f %11.1f %11.1f %8.2f | %7.3f %6.2f | %7.3f %6.2f | %9.1f %6.2f\n",
                          FormatSize(bytes), name, ours.GbPerSecond(), ours.LatencySeconds(0.5) * 1e6,
                          ours.LatencySeconds(0.99) * 1e6, ours.CpuSecondsPerGb(), tcp.GbPerSecond(), row.to_tcp,
@@ -449,6 +453,10 @@ void AddRatios(const std::vector<Row>& rows, BenchReport& report) {
       "push-tcp at 16 MiB and above, relative to a TCP stream whose receiver applies SGD and answers");
   add("push_tcp_to_sgd_1_to_4mib", worst(kTcpPush, kMiB, 4 * kMiB, &Row::to_sgd), 0.6, false,
       "push-tcp at 1 to 4 MiB, relative to a TCP stream whose receiver applies SGD and answers");
+  add("pull_tcp_to_asked_16mib_up", worst(kTcpPull, 16 * kMiB, 1024 * kMiB, &Row::to_asked), 0.8, false,
+      "pull-tcp at 16 MiB and above, relative to a TCP stream whose receiver asks for each tensor");
+  add("pull_tcp_to_asked_1_to_4mib", worst(kTcpPull, kMiB, 4 * kMiB, &Row::to_asked), 0.6, false,
+      "pull-tcp at 1 to 4 MiB, relative to a TCP stream whose receiver asks for each tensor");
   for (const std::string operation : {kTlsPush, kTlsPull}) {
     const std::string name = absl::StrReplaceAll(operation, {{"-", "_"}});
     add(name + "_to_openssl_1mib_up", worst(operation, kMiB, 1024 * kMiB, &Row::to_tcp), 0.8, false,

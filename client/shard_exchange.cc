@@ -157,17 +157,30 @@ bool ShardExchange::StartOnStream(const std::shared_ptr<StreamCaller>& stream, c
                                   CallAttempt& attempt, const TraceContext* span,
                                   const std::function<void(grpc::Status)>& end) {
   const auto method = static_cast<uint32_t>(message_.kind);
-  const uint32_t number =
-      stream->Begin(method, request, span != nullptr ? *span : TraceContext(), absl::FromChrono(attempt.deadline()),
-                    [this, end](const grpc::Status& status, grpc::ByteBuffer response, absl::Time begun) {
-                      if (options_.watch_answers) answer_begun_ = begun;
-                      response_.Swap(&response);
-                      end(status);
-                    });
+  const uint32_t number = stream->Begin(
+      method, request, span != nullptr ? *span : TraceContext(), absl::FromChrono(attempt.deadline()),
+      [this, end](const grpc::Status& status, grpc::ByteBuffer response, absl::Time begun) {
+        if (options_.watch_answers) answer_begun_ = begun;
+        response_.Swap(&response);
+        end(status);
+      },
+      Places());
   if (number == 0) return false;
   // From here on the response may have destroyed this.
   attempt.OnCancel([stream, number] { stream->Cancel(number); });
   return true;
+}
+
+int ShardExchange::ValuesField() const {
+  if (message_.kind == Kind::kPull) return v1::PullResponse::kValuesFieldNumber;
+  return message_.kind == Kind::kPushPull ? int{v1::PushPullResponse::kValuesFieldNumber} : 0;
+}
+
+PayloadPlaces ShardExchange::Places() const {
+  if (ValuesField() == 0) return {};
+  return {ValuesField(), [this](size_t index, absl::string_view item, uint64_t bytes) {
+            return PlaceOfValues(message_.slices, index, item, bytes);
+          }};
 }
 
 ShardReply ShardExchange::End(absl::Status status, absl::FunctionRef<std::string()> shard) {
@@ -382,9 +395,8 @@ absl::Status ShardExchange::DecodeResponse(const ReceivedBytes& bytes, ShardRepl
       break;
   }
   // The two responses differ in the outcome and in the number of the field with the values.
-  const int field = message_.kind == Kind::kPull ? int{v1::PullResponse::kValuesFieldNumber}
-                                                 : int{v1::PushPullResponse::kValuesFieldNumber};
-  auto answer = DecodePayloadMessage<v1::PushPullResponse, v1::SliceValue>(bytes.pieces, field, kMaxSlicesPerMessage);
+  auto answer =
+      DecodePayloadMessage<v1::PushPullResponse, v1::SliceValue>(bytes.pieces, ValuesField(), kMaxSlicesPerMessage);
   if (!answer.ok()) return fault(answer.status());
   reply.outcome = answer->envelope.outcome();
   absl::StatusOr<std::vector<uint64_t>> versions = DecodeValues(answer->items, message_.slices, loan_.has_value());

@@ -155,6 +155,10 @@ class ShardExchange {
   // Calls the server on the stream; returns whether that takes the call.
   bool StartOnStream(const std::shared_ptr<StreamCaller>& stream, const grpc::ByteBuffer& request, CallAttempt& attempt,
                      const TraceContext* span, const std::function<void(grpc::Status)>& end);
+  // Returns where the response's payloads go, if it has any.
+  PayloadPlaces Places() const;
+  // Returns the number of the response's field with values; 0 if it has none.
+  int ValuesField() const;
   // Returns the approximate size of the larger of request and response.
   uint64_t Bytes() const;
   v1::PushHeader Header(uint64_t map_epoch) const;

@@ -20,21 +20,20 @@ namespace {
 static_assert(std::endian::native == std::endian::little,
               "payloads are the bytes in memory, which must be little-endian");
 
-absl::StatusOr<const Codec*> CheckValue(const ItemWithPayload<v1::SliceValue>& got, const SliceTransfer& want) {
-  if (got.item.tensor_id() != want.tensor_id || got.item.slice_index() != want.slice_index) {
-    return absl::InternalError(absl::StrCat("response has tensor ", got.item.tensor_id(), " slice ",
-                                            got.item.slice_index(), ", want tensor ", want.tensor_id, " slice ",
-                                            want.slice_index));
+// `bytes`: size of the payload.
+absl::StatusOr<const Codec*> CheckValue(const v1::SliceValue& got, size_t bytes, const SliceTransfer& want) {
+  if (got.tensor_id() != want.tensor_id || got.slice_index() != want.slice_index) {
+    return absl::InternalError(absl::StrCat("response has tensor ", got.tensor_id(), " slice ", got.slice_index(),
+                                            ", want tensor ", want.tensor_id, " slice ", want.slice_index));
   }
-  const absl::StatusOr<const Codec*> codec = FindCodec(got.item.encoding());
+  const absl::StatusOr<const Codec*> codec = FindCodec(got.encoding());
   if (!codec.ok()) {
     return absl::InternalError(
         absl::StrCat("response: tensor ", want.tensor_id, " slice ", want.slice_index, ": ", codec.status().message()));
   }
-  const size_t bytes = PayloadBytes(got.payload);
   const size_t want_bytes = (*codec)->EncodedBytes(want.elements);
   const EncodedElements<char>& encoded = want.encoded_values;
-  if (!encoded.empty() && got.item.encoding() != encoded.encoding) {
+  if (!encoded.empty() && got.encoding() != encoded.encoding) {
     return absl::InternalError(absl::StrCat("response: tensor ", want.tensor_id, " slice ", want.slice_index, " is ",
                                             (*codec)->name(), ", want ", FindCodec(encoded.encoding).value()->name()));
   }
@@ -44,6 +43,15 @@ absl::StatusOr<const Codec*> CheckValue(const ItemWithPayload<v1::SliceValue>& g
                                             bytes, " bytes of ", (*codec)->name(), ", want ", want_bytes));
   }
   return codec;
+}
+
+absl::string_view BytesOf(absl::Span<const float> floats) {
+  return {reinterpret_cast<const char*>(floats.data()), floats.size() * sizeof(float)};
+}
+
+bool Overlap(absl::string_view a, absl::string_view b) {
+  const auto begin = [](absl::string_view bytes) { return reinterpret_cast<uintptr_t>(bytes.data()); };
+  return begin(a) < begin(b) + b.size() && begin(b) < begin(a) + a.size();
 }
 
 // Concatenates the pieces, which together have the size of `to`.
@@ -59,11 +67,13 @@ absl::Status DecodePayload(const Codec& codec, Codec::Pieces payload, bool in_sh
                            const SliceTransfer& slice) {
   const bool in_place = in_shared_memory && slice.values_copier != nullptr && codec.encoding() == v1::ENCODING_FP32 &&
                         payload.size() == 1 && reinterpret_cast<uintptr_t>(payload[0].data()) % alignof(float) == 0;
+  // By PlaceOfValues.
+  const bool placed = payload.size() == 1 && payload[0].data() == BytesOf(slice.values).data();
   absl::Span<const float> values = slice.values;
   if (in_place) {
     values = {reinterpret_cast<const float*>(payload[0].data()), slice.elements};
-  } else if (absl::Status status = codec.Decode(payload, slice.values); !status.ok()) {
-    return status;
+  } else if (!placed) {
+    if (absl::Status status = codec.Decode(payload, slice.values); !status.ok()) return status;
   }
   return slice.values_copier == nullptr ? absl::OkStatus() : slice.values_copier->Store(slice.offset, values);
 }
@@ -109,6 +119,15 @@ void AddRefs(absl::Span<const SliceTransfer> slices, v1::PullRequest* request) {
   }
 }
 
+char* PlaceOfValues(absl::Span<const SliceTransfer> slices, size_t index, absl::string_view item, uint64_t bytes) {
+  v1::SliceValue value;
+  if (index >= slices.size() || !value.ParseFromArray(item.data(), static_cast<int>(item.size()))) return nullptr;
+  const SliceTransfer& slice = slices[index];
+  if (!slice.encoded_values.empty() || value.encoding() != v1::ENCODING_FP32) return nullptr;
+  if (!CheckValue(value, bytes, slice).ok() || Overlap(BytesOf(slice.values), BytesOf(slice.gradient))) return nullptr;
+  return reinterpret_cast<char*>(slice.values.data());
+}
+
 absl::StatusOr<std::vector<uint64_t>> DecodeValues(absl::Span<const ItemWithPayload<v1::SliceValue>> response,
                                                    absl::Span<const SliceTransfer> slices, bool in_shared_memory) {
   if (response.size() != slices.size()) {
@@ -117,7 +136,8 @@ absl::StatusOr<std::vector<uint64_t>> DecodeValues(absl::Span<const ItemWithPayl
   std::vector<const Codec*> codecs;
   codecs.reserve(slices.size());
   for (size_t i = 0; i < slices.size(); ++i) {
-    const absl::StatusOr<const Codec*> codec = CheckValue(response[i], slices[i]);
+    const absl::StatusOr<const Codec*> codec =
+        CheckValue(response[i].item, PayloadBytes(response[i].payload), slices[i]);
     if (!codec.ok()) return codec.status();
     codecs.push_back(*codec);
   }

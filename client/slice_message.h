@@ -116,10 +116,15 @@ grpc::ByteBuffer EncodeGradients(const Envelope& envelope, absl::Span<const Slic
 // Adds references to the slices of a pull.
 void AddRefs(absl::Span<const SliceTransfer> slices, v1::PullRequest* request);
 
-// Decodes a response into the slices' `values` and stores these with their copiers, or copies it to their
-// `encoded_values`, and returns their versions, in order. Copiers read floats in shared memory themselves. INTERNAL if
-// the response does not match the request, before any value is written, or if a payload is invalid in its encoding or
-// not stored, after earlier payloads were written.
+// Returns the memory of that slice's values if a payload of `bytes` belongs there as it is: the item whose other fields
+// are `item`, encoded, is what the slice asks for, in fp32, and the gradient, which may be sent again, is elsewhere.
+// Otherwise returns null.
+char* PlaceOfValues(absl::Span<const SliceTransfer> slices, size_t index, absl::string_view item, uint64_t bytes);
+
+// Decodes a response into the slices' `values`, unless a payload is there already, and stores these with their copiers,
+// or copies it to their `encoded_values`, and returns their versions, in order. Copiers read floats in shared memory
+// themselves. INTERNAL if the response does not match the request, before any value is written, or if a payload is
+// invalid in its encoding or not stored, after earlier payloads were written.
 absl::StatusOr<std::vector<uint64_t>> DecodeValues(absl::Span<const ItemWithPayload<v1::SliceValue>> response,
                                                    absl::Span<const SliceTransfer> slices, bool in_shared_memory);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/slice_message.h"
 
+#include <cstring>
 #include <future>
 #include <optional>
 #include <string>
@@ -67,6 +68,39 @@ TEST_F(SliceMessageTest, WritesNothingWhenALaterSliceIsWrong) {
   answer_.push_back(answer_[0]);
   EXPECT_FALSE(DecodeValues(answer_, slices_, false).ok());
   EXPECT_EQ(memory_, std::vector<float>({0, 0}));
+}
+
+TEST_F(SliceMessageTest, APayloadThatIsInItsPlaceStaysThere) {
+  v1::SliceValue item = answer_[0].item;
+  const auto place = [&](size_t index, uint64_t bytes) {
+    return PlaceOfValues(slices_, index, item.SerializeAsString(), bytes);
+  };
+  char* const memory = reinterpret_cast<char*>(memory_.data());
+  ASSERT_EQ(place(0, sizeof(sent_)), memory);
+  std::memcpy(memory, sent_, sizeof(sent_));
+  answer_[0].payload = {absl::string_view(memory, sizeof(sent_))};
+  EXPECT_EQ(DecodeValues(answer_, slices_, false).value(), std::vector<uint64_t>({17}));
+  EXPECT_EQ(memory_, std::vector<float>({1.5f, -2.0f}));
+  // What the slice does not ask for, or not in this form, has no place.
+  EXPECT_EQ(place(1, sizeof(sent_)), nullptr);
+  EXPECT_EQ(place(0, sizeof(sent_) - 1), nullptr);
+  item.set_slice_index(2);
+  EXPECT_EQ(place(0, sizeof(sent_)), nullptr);
+  item = answer_[0].item;
+  item.set_encoding(v1::ENCODING_BF16);
+  EXPECT_EQ(place(0, sizeof(sent_) / 2), nullptr);
+  EXPECT_EQ(PlaceOfValues(slices_, 0, "\x0b", sizeof(sent_)), nullptr);
+  item = answer_[0].item;
+  // A gradient may have to be sent again.
+  slices_[0].gradient = absl::MakeConstSpan(memory_).subspan(1);
+  EXPECT_EQ(place(0, sizeof(sent_)), nullptr);
+  const std::vector<float> apart(2);
+  slices_[0].gradient = apart;
+  EXPECT_EQ(place(0, sizeof(sent_)), memory);
+  // Values that are wanted in another encoding.
+  char encoded[4] = {};
+  slices_[0].encoded_values = {v1::ENCODING_BF16, absl::MakeSpan(encoded)};
+  EXPECT_EQ(place(0, sizeof(sent_)), nullptr);
 }
 
 // Notes what it stores.

@@ -82,8 +82,8 @@ constexpr char kAnswer[] = "A";
 
 enum class Use { kNothing, kApply };
 
-// Reads the size of a tensor in bytes, then tensors of that size to the end, uses each block of them, and sends an
-// answer of one byte for each tensor. `read`: see ReadBlock.
+// Reads the size of a tensor in bytes, then tensors of that size to the end, and uses each block of them. Sends an
+// answer of one byte when it is ready, and one for each tensor. `read`: see ReadBlock.
 absl::Status ReadTensors(absl::FunctionRef<absl::StatusOr<bool>(char* to, size_t bytes)> read,
                          absl::FunctionRef<absl::Status(absl::string_view)> send, Use use, std::vector<float>& block) {
   constexpr float kRate = 1e-6f;
@@ -92,13 +92,12 @@ absl::Status ReadTensors(absl::FunctionRef<absl::StatusOr<bool>(char* to, size_t
   std::vector<float> weights(more.ok() && *more ? bytes / sizeof(float) : 0);
   if (weights.empty()) return more.status();
   while (more.ok() && *more) {
+    if (absl::Status status = send(kAnswer); !status.ok()) return status;
     for (size_t at = 0; at < weights.size() && more.ok() && *more; at += block.size()) {
       const size_t count = std::min(block.size(), weights.size() - at);
       more = read(reinterpret_cast<char*>(block.data()), count * sizeof(float));
       for (size_t i = 0; use == Use::kApply && i < count; ++i) weights[at + i] -= kRate * block[i];
     }
-    if (!more.ok() || !*more) break;
-    if (absl::Status status = send(kAnswer); !status.ok()) return status;
   }
   return more.status();
 }
@@ -248,7 +247,7 @@ absl::Status AwaitAnswer(absl::FunctionRef<absl::StatusOr<bool>(char* to, size_t
   return got.ok() && !*got ? absl::NotFoundError("the receiver of a stream of tensors has ended it") : got.status();
 }
 
-// Begins with `head`, which is not counted. With a head, waits for the answer to each tensor.
+// Begins with `head`, which is not counted. With a head, waits for the answers to it and to each tensor.
 absl::StatusOr<TcpRound> SendStream(const std::string& address, absl::string_view head, absl::string_view bytes,
                                     absl::Duration duration) {
   const absl::StatusOr<int> socket = ConnectTo(address);
@@ -257,11 +256,13 @@ absl::StatusOr<TcpRound> SendStream(const std::string& address, absl::string_vie
   for (const int option : {SO_RCVTIMEO, SO_SNDTIMEO}) {
     setsockopt(stream.handle(), SOL_SOCKET, option, &kTimeout, sizeof(kTimeout));
   }
-  if (absl::Status status = SendBlock(stream, head); !status.ok()) return status;
   const auto read = [&](char* to, size_t count) { return ReadBlock(stream, to, count); };
+  const auto await_answer = [&] { return head.empty() ? absl::OkStatus() : AwaitAnswer(read); };
+  absl::Status begun = SendBlock(stream, head);
+  if (begun.ok()) begun = await_answer();
+  if (!begun.ok()) return begun;
   return SendFor(
-      bytes, duration, [&](absl::string_view block) { return SendBlock(stream, block); },
-      [&] { return head.empty() ? absl::OkStatus() : AwaitAnswer(read); },
+      bytes, duration, [&](absl::string_view block) { return SendBlock(stream, block); }, await_answer,
       [&] {
         shutdown(stream.handle(), SHUT_WR);
         // The receiver closes the connection after reading everything.
@@ -278,19 +279,30 @@ absl::StatusOr<TcpRound> SendEncrypted(const std::string& address, absl::string_
   const Socket stream(*socket);
   TlsEnd end(stream, /*server=*/false);
   if (!end.ready()) return absl::UnavailableError("TLS handshake with the sink of a stream failed");
-  if (!head.empty()) {
-    if (absl::Status status = end.Send(head); !status.ok()) return status;
-  }
   const auto read = [&](char* to, size_t count) { return end.ReadBlock(to, count); };
+  const auto await_answer = [&] { return head.empty() ? absl::OkStatus() : AwaitAnswer(read); };
+  absl::Status begun = head.empty() ? absl::OkStatus() : end.Send(head);
+  if (begun.ok()) begun = await_answer();
+  if (!begun.ok()) return begun;
   return SendFor(
-      bytes, duration, [&](absl::string_view block) { return end.Send(block); },
-      [&] { return head.empty() ? absl::OkStatus() : AwaitAnswer(read); },
+      bytes, duration, [&](absl::string_view block) { return end.Send(block); }, await_answer,
       [&] {
         shutdown(stream.handle(), SHUT_WR);
         std::vector<char> nothing(1);
         end.ReadToEnd(nothing);
         return absl::OkStatus();
       });
+}
+
+absl::Status ServeTensors(const std::string& address_file, Use use) {
+  std::vector<float> block(kAppliedBytes / sizeof(float));
+  return ServeSink(address_file, [&](int socket) {
+    const Socket peer(socket);
+    setsockopt(peer.handle(), SOL_SOCKET, SO_RCVTIMEO, &kTimeout, sizeof(kTimeout));
+    ReadTensors([&](char* to, size_t bytes) { return ReadBlock(peer, to, bytes); },
+                [&](absl::string_view answer) { return SendBlock(peer, answer); }, use, block)
+        .IgnoreError();
+  });
 }
 
 absl::Status ServeTlsTensors(const std::string& address_file, Use use) {
@@ -313,16 +325,9 @@ absl::Status ServeTcpSink(const std::string& address_file) {
   return ServeSink(address_file, [&](int socket) { ReadToEnd(Socket(socket), block).IgnoreError(); });
 }
 
-absl::Status ServeSgdSink(const std::string& address_file) {
-  std::vector<float> block(kAppliedBytes / sizeof(float));
-  return ServeSink(address_file, [&](int socket) {
-    const Socket peer(socket);
-    setsockopt(peer.handle(), SOL_SOCKET, SO_RCVTIMEO, &kTimeout, sizeof(kTimeout));
-    ReadTensors([&](char* to, size_t bytes) { return ReadBlock(peer, to, bytes); },
-                [&](absl::string_view answer) { return SendBlock(peer, answer); }, Use::kApply, block)
-        .IgnoreError();
-  });
-}
+absl::Status ServeSgdSink(const std::string& address_file) { return ServeTensors(address_file, Use::kApply); }
+
+absl::Status ServeAskingSink(const std::string& address_file) { return ServeTensors(address_file, Use::kNothing); }
 
 absl::Status ServeTlsSink(const std::string& address_file) {
   std::vector<char> block(kBlockBytes);
@@ -343,7 +348,7 @@ absl::StatusOr<TcpRound> SendTcpStream(const std::string& address, absl::string_
   return SendStream(address, "", bytes, duration);
 }
 
-absl::StatusOr<TcpRound> SendSgdStream(const std::string& address, absl::string_view bytes, absl::Duration duration) {
+absl::StatusOr<TcpRound> SendTensors(const std::string& address, absl::string_view bytes, absl::Duration duration) {
   return SendStream(address, SizeHead(bytes.size()), bytes, duration);
 }
 

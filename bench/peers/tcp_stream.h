@@ -20,11 +20,12 @@ absl::Status ServeTcpSink(const std::string& address_file);
 // The same for streams of gradients: subtracts each part, scaled, from weights, and answers each gradient with a byte,
 // which is the least that a push is for.
 absl::Status ServeSgdSink(const std::string& address_file);
+// The same without applying: the byte asks for the next tensor, as a pull does.
+absl::Status ServeAskingSink(const std::string& address_file);
 // The same for streams with TLS: OpenSSL alone, with the cipher of data streams.
 absl::Status ServeTlsSink(const std::string& address_file);
-// The same for streams of gradients with TLS.
+// ServeSgdSink and ServeAskingSink for streams with TLS.
 absl::Status ServeTlsSgdSink(const std::string& address_file);
-// The same without applying: the byte asks for the next tensor, as a pull does.
 absl::Status ServeTlsAskingSink(const std::string& address_file);
 
 struct TcpRound {
@@ -34,8 +35,8 @@ struct TcpRound {
 
 // Sends `bytes` repeatedly for `duration`, then waits until the receiver has read everything.
 absl::StatusOr<TcpRound> SendTcpStream(const std::string& address, absl::string_view bytes, absl::Duration duration);
-// To ServeSgdSink; `bytes` are the floats of one gradient, whose answer it waits for before the next.
-absl::StatusOr<TcpRound> SendSgdStream(const std::string& address, absl::string_view bytes, absl::Duration duration);
+// To ServeSgdSink or ServeAskingSink; `bytes` are the floats of one tensor, whose answer it waits for before the next.
+absl::StatusOr<TcpRound> SendTensors(const std::string& address, absl::string_view bytes, absl::Duration duration);
 absl::StatusOr<TcpRound> SendTlsStream(const std::string& address, absl::string_view bytes, absl::Duration duration);
 // To ServeTlsSgdSink or ServeTlsAskingSink.
 absl::StatusOr<TcpRound> SendTlsTensors(const std::string& address, absl::string_view bytes, absl::Duration duration);

@@ -18,6 +18,8 @@ namespace {
 // Shorter than the time limit of most calls, so that one which begins need not wake the thread that receives to tell
 // its deadline.
 constexpr absl::Duration kLongestWait = absl::Seconds(1);
+// Smaller payloads are copied from what the stream has read ahead.
+constexpr uint64_t kLeastPlacedBytes = 32 << 10;
 
 }  // namespace
 
@@ -46,7 +48,7 @@ std::optional<absl::Duration> StreamCaller::Help(absl::FunctionRef<bool()> ready
 }
 
 uint32_t StreamCaller::Begin(uint32_t method, const grpc::ByteBuffer& request, const TraceContext& span,
-                             absl::Time deadline, Done done) {
+                             absl::Time deadline, Done done, PayloadPlaces places) {
   uint32_t number = 0;
   bool sooner = false;
   {
@@ -57,7 +59,7 @@ uint32_t StreamCaller::Begin(uint32_t method, const grpc::ByteBuffer& request, c
       ++last_number_;
     } while (last_number_ == 0 || calls_.contains(last_number_));
     number = last_number_;
-    calls_[number] = {deadline, false, std::move(done)};
+    calls_[number] = {deadline, false, std::move(done), std::move(places)};
     sooner = deadline < next_tick_;
   }
   StreamFrame frame;
@@ -96,17 +98,50 @@ absl::StatusOr<char*> StreamCaller::Room(const StreamFrame& frame) {
     return absl::InternalError(
         absl::StrCat("response on a data stream: got ", frame.bytes, " bytes, want at most ", kMaxResponseBytes));
   }
+  scanner_.reset();
+  placed_.clear();
   {
     absl::MutexLock lock(&mutex_);
+    const auto found = calls_.find(frame.number);
     // The call may have ended at its deadline.
-    if (!calls_.contains(frame.number)) return nullptr;
+    if (found == calls_.end()) return nullptr;
+    places_ = std::move(found->second.places);
   }
+  arriving_ = frame.number;
   begun_ = absl::Now();
   response_ = buffers_.Get(frame.bytes, frame.lead);
+  if (places_.find && frame.subject == grpc::OK && frame.bytes >= kLeastPlacedBytes) {
+    scanner_.emplace(places_.field);
+    scanned_ = 0;
+  }
   return response_.data();
 }
 
+absl::Span<char> StreamCaller::Place(size_t received) {
+  if (!scanner_.has_value()) return {};
+  const size_t next = std::min<uint64_t>(scanner_->next_bytes(), response_.bytes().size() - received);
+  const bool placed = !placed_.empty() && received < placed_.back().end;
+  return {placed ? placed_.back().memory + (received - placed_.back().begin) : response_.data() + received, next};
+}
+
+void StreamCaller::Arrived(size_t bytes) {
+  if (!scanner_.has_value()) return;
+  const absl::string_view part = response_.bytes().substr(scanned_, bytes - scanned_);
+  scanned_ = bytes;
+  if (scanner_->in_payload()) return scanner_->SkipPayload(part.size());
+  scanner_->Take(part);
+  if (scanner_->in_payload()) FindPlace(bytes);
+}
+
+void StreamCaller::FindPlace(size_t received) {
+  const uint64_t bytes = scanner_->next_bytes();
+  if (bytes < kLeastPlacedBytes || bytes > response_.bytes().size() - received) return;
+  char* const memory = places_.find(scanner_->index(), scanner_->item(), bytes);
+  if (memory != nullptr) placed_.push_back({received, received + static_cast<size_t>(bytes), memory});
+}
+
 absl::Status StreamCaller::Received(const StreamFrame& frame) {
+  scanner_.reset();
   Done done = Take(frame.number);
   if (!done) {
     response_ = {};
@@ -128,9 +163,18 @@ grpc::ByteBuffer StreamCaller::TakeResponse() {
     BufferPool::Buffer buffer;
   };
   auto* const kept = new Kept{shared_from_this(), std::move(response_)};
-  const grpc::Slice slice(
-      kept->buffer.data(), kept->buffer.bytes().size(), +[](void* data) { delete static_cast<Kept*>(data); }, kept);
-  return grpc::ByteBuffer(&slice, 1);
+  const size_t size = kept->buffer.bytes().size();
+  const grpc::Slice whole(
+      kept->buffer.data(), size, +[](void* data) { delete static_cast<Kept*>(data); }, kept);
+  std::vector<grpc::Slice> slices;
+  size_t at = 0;
+  for (const Placed& placed : placed_) {
+    slices.push_back(whole.sub(at, placed.begin));
+    slices.emplace_back(placed.memory, placed.end - placed.begin, grpc::Slice::STATIC_SLICE);
+    at = placed.end;
+  }
+  if (at < size || slices.empty()) slices.push_back(whole.sub(at, size));
+  return grpc::ByteBuffer(slices.data(), slices.size());
 }
 
 absl::StatusOr<absl::Time> StreamCaller::Tick(absl::Time now) {
@@ -147,7 +191,11 @@ absl::StatusOr<absl::Time> StreamCaller::Tick(absl::Time now) {
         next = std::min(next, call.deadline);
       }
     }
-    for (const Ended& call : ended) calls_.erase(call.number);
+    for (const Ended& call : ended) {
+      calls_.erase(call.number);
+      // The places belong to others once the call has ended.
+      if (call.number == arriving_) scanner_.reset();
+    }
     next_tick_ = next;
   }
   for (Ended& call : ended) {

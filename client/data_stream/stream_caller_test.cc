@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <memory>
 #include <string>
@@ -14,6 +15,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "ballast/v1/parameter_service.pb.h"
 #include "client/data_stream/stream_sender.h"
 #include "common/wire/direct_call.h"
 #include "common/wire/payload_message.h"
@@ -55,6 +57,7 @@ class StreamCallerTest : public testing::Test, public MessageReceiver {
   StreamCallerTest() {
     int files[2] = {-1, -1};
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, files), 0);
+    raw_ = dup(files[1]);
     caller_ = std::make_shared<StreamCaller>(std::make_unique<StreamSocket>(files[0]), absl::Seconds(60), 3);
     server_ = std::make_unique<MessageStream>(std::make_unique<StreamSocket>(files[1]), absl::Seconds(60));
     receiver_ = std::thread([this] { caller_->Run(); });
@@ -65,6 +68,7 @@ class StreamCallerTest : public testing::Test, public MessageReceiver {
     server_->End(absl::CancelledError("test over"));
     receiver_.join();
     serving_.join();
+    close(raw_);
   }
 
   absl::StatusOr<char*> Room(const StreamFrame& frame) override {
@@ -98,18 +102,31 @@ class StreamCallerTest : public testing::Test, public MessageReceiver {
     server_->Send(frame, MessageOf(text));
   }
 
+  // Sends bytes of the server's that need not be a whole message.
+  void SendRaw(absl::string_view bytes) {
+    while (!bytes.empty()) {
+      const ssize_t sent = send(raw_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      if (sent > 0) bytes.remove_prefix(sent);
+      if (sent < 0) absl::SleepFor(absl::Milliseconds(1));
+    }
+  }
+
   using Call = std::shared_ptr<Outcome>;
-  Call Begin(const std::string& request, absl::Duration timeout = absl::Minutes(10)) {
+  Call Begin(const std::string& request, absl::Duration timeout = absl::Minutes(10), PayloadPlaces places = {}) {
     const auto call = std::make_shared<Outcome>();
-    number_ = caller_->Begin(2, MessageOf(request), {1, 2, 3, true}, absl::Now() + timeout,
-                             [call](const grpc::Status& status, const grpc::ByteBuffer& response, absl::Time) {
-                               call->Set(status, response);
-                             });
+    number_ = caller_->Begin(
+        2, MessageOf(request), {1, 2, 3, true}, absl::Now() + timeout,
+        [call](const grpc::Status& status, const grpc::ByteBuffer& response, absl::Time) {
+          call->Set(status, response);
+        },
+        std::move(places));
     return call;
   }
 
   std::shared_ptr<StreamCaller> caller_;
   std::unique_ptr<MessageStream> server_;
+  // The server's end, too.
+  int raw_ = -1;
   // Number of the last call.
   uint32_t number_ = 0;
   std::string text_;
@@ -171,6 +188,68 @@ TEST_F(StreamCallerTest, ACallEndsAtItsDeadlineAndItsResponseIsDropped) {
   const Call next = Begin("two");
   Respond(number_, "in time");
   EXPECT_EQ(next->text(), "in time");
+}
+
+// A response with a small payload between two large ones.
+std::string PullResponse() {
+  v1::PullResponse response;
+  for (const size_t bytes : {300'000u, 100u, 200'000u}) {
+    v1::SliceValue* const value = response.add_values();
+    value->set_tensor_id(bytes);
+    std::string& payload = *value->mutable_payload();
+    for (size_t i = 0; i < bytes; ++i) payload.push_back(static_cast<char>(i * 7 + i / 1000));
+  }
+  return response.SerializeAsString();
+}
+
+TEST_F(StreamCallerTest, LargePayloadsGoToTheirPlaces) {
+  const std::string response = PullResponse();
+  v1::PullResponse parsed;
+  ASSERT_TRUE(parsed.ParseFromString(response));
+  // Both, one, none.
+  for (const size_t least : {0u, 250'000u, 1'000'000u}) {
+    std::vector<std::string> memory(3);
+    const auto find = [&](size_t index, absl::string_view item, uint64_t bytes) -> char* {
+      v1::SliceValue value;
+      EXPECT_TRUE(value.ParseFromString(std::string(item)));
+      EXPECT_EQ(value.tensor_id(), bytes);
+      if (bytes < least) return nullptr;
+      memory[index].assign(bytes, '?');
+      return memory[index].data();
+    };
+    const Call call = Begin("pull", absl::Minutes(10), {v1::PullResponse::kValuesFieldNumber, find});
+    Respond(number_, response);
+    ASSERT_TRUE(call->status().ok());
+    EXPECT_TRUE(call->text() == response);
+    // The small payload is not worth a place.
+    EXPECT_EQ(memory[1], "");
+    EXPECT_TRUE(memory[0] == (least <= 300'000 ? parsed.values(0).payload() : ""));
+    EXPECT_TRUE(memory[2] == (least <= 200'000 ? parsed.values(2).payload() : ""));
+  }
+}
+
+TEST_F(StreamCallerTest, NothingIsWrittenToThePlacesOfACallThatHasEnded) {
+  const std::string response = PullResponse();
+  std::string memory(300'000, '?');
+  const auto find = [&](size_t index, absl::string_view, uint64_t) { return index == 0 ? memory.data() : nullptr; };
+  const Call call = Begin("pull", absl::Milliseconds(500), {v1::PullResponse::kValuesFieldNumber, find});
+  StreamFrame frame;
+  frame.kind = StreamFrame::Kind::kResponse;
+  frame.number = number_;
+  frame.bytes = static_cast<uint32_t>(response.size());
+  const auto header = EncodeStreamFrame(frame);
+  constexpr size_t kBefore = 100'000;
+  SendRaw({header.data(), header.size()});
+  SendRaw(absl::string_view(response).substr(0, kBefore));
+  EXPECT_EQ(call->status().error_code(), grpc::DEADLINE_EXCEEDED);
+  // Some of it came before.
+  EXPECT_NE(memory[1000], '?');
+  const std::string then = memory;
+  SendRaw(absl::string_view(response).substr(kBefore));
+  const Call next = Begin("two");
+  Respond(number_, "in time");
+  EXPECT_EQ(next->text(), "in time");
+  EXPECT_TRUE(memory == then);
 }
 
 TEST_F(StreamCallerTest, ACancelledCallEndsAtOnce) {

@@ -67,6 +67,9 @@ absl::Status MessageStream::Run(MessageReceiver& receiver) {
     }
   }
   EndAll(why);
+  // A thread in Help may be receiving.
+  absl::MutexLock lock(&reading_);
+  read_end_ = why;
   return why;
 }
 
@@ -271,34 +274,47 @@ absl::StatusOr<bool> MessageStream::ReadHeader(MessageReceiver& receiver) {
   return true;
 }
 
+absl::StatusOr<bool> MessageStream::ReadPart(MessageReceiver& receiver) {
+  const size_t rest = frame_.bytes - received_;
+  absl::Span<char> to;
+  if (to_ != nullptr) {
+    to = receiver.Place(received_);
+    if (to.empty()) to = {to_ + received_, rest};
+  }
+  if (begin_ == end_) {
+    begin_ = end_ = 0;
+    // A few bytes, and those that are skipped, are read with what follows.
+    const bool in_place = to.size() >= buffer_.size();
+    const absl::StatusOr<size_t> got =
+        in_place ? socket_->Read(to, absl::MakeSpan(buffer_)) : socket_->Read(absl::MakeSpan(buffer_));
+    if (!got.ok()) return got.status();
+    if (*got == 0) {
+      socket_->WakeAt(rest);
+      return false;
+    }
+    last_read_ = absl::Now();
+    const size_t placed = in_place ? std::min(*got, to.size()) : 0;
+    end_ = *got - placed;
+    received_ += placed;
+    if (placed > 0) receiver.Arrived(received_);
+    return true;
+  }
+  const size_t part = std::min(to_ != nullptr ? to.size() : rest, end_ - begin_);
+  if (to_ != nullptr) std::memcpy(to.data(), buffer_.data() + begin_, part);
+  begin_ += part;
+  received_ += part;
+  if (to_ != nullptr) receiver.Arrived(received_);
+  return true;
+}
+
 absl::StatusOr<bool> MessageStream::ReadMessage(MessageReceiver& receiver) {
   if (!in_message_) {
     const absl::StatusOr<bool> header = ReadHeader(receiver);
     if (!header.ok() || !*header) return header;
   }
   while (received_ < frame_.bytes) {
-    const size_t rest = frame_.bytes - received_;
-    if (begin_ < end_) {
-      const size_t part = std::min(rest, end_ - begin_);
-      if (to_ != nullptr) std::memcpy(to_ + received_, buffer_.data() + begin_, part);
-      begin_ += part;
-      received_ += part;
-      if (to_ != nullptr) receiver.Arrived(received_);
-      continue;
-    }
-    // The buffer is empty, so what is skipped may go there.
-    begin_ = end_ = 0;
-    const absl::Span<char> to = to_ != nullptr ? absl::MakeSpan(to_ + received_, rest)
-                                               : absl::MakeSpan(buffer_.data(), std::min(rest, buffer_.size()));
-    const absl::StatusOr<size_t> got = socket_->Read(to);
-    if (!got.ok()) return got.status();
-    if (*got == 0) {
-      socket_->WakeAt(rest);
-      return false;
-    }
-    received_ += *got;
-    if (to_ != nullptr) receiver.Arrived(received_);
-    last_read_ = absl::Now();
+    const absl::StatusOr<bool> part = ReadPart(receiver);
+    if (!part.ok() || !*part) return part;
   }
   socket_->WakeAt(1);
   in_message_ = false;
@@ -308,6 +324,7 @@ absl::StatusOr<bool> MessageStream::ReadMessage(MessageReceiver& receiver) {
 
 absl::StatusOr<std::optional<absl::Time>> MessageStream::Receive(MessageReceiver& receiver) {
   absl::MutexLock lock(&reading_);
+  if (!read_end_.ok()) return read_end_;
   RunTasks();
   const absl::StatusOr<bool> read = ReadMessage(receiver);
   if (!read.ok()) return read.status();

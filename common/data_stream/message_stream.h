@@ -39,7 +39,10 @@ class MessageReceiver {
   // Returns memory for the frame's message, which stays valid until Received; null: the message is skipped. An error
   // ends the stream.
   virtual absl::StatusOr<char*> Room(const StreamFrame& frame) = 0;
-  // The first `bytes` of the message are in the memory that Room returned. Called for each part that arrives.
+  // Returns other memory for the next bytes of the message, after `received` of them, and for no more than it has left;
+  // empty: they go to Room's. Called for each part that arrives.
+  virtual absl::Span<char> Place(size_t /*received*/) { return {}; }
+  // The first `bytes` of the message are where they belong. Called for each part that arrives.
   virtual void Arrived(size_t /*bytes*/) {}
   // The message is complete, or skipped. An error ends the stream.
   virtual absl::Status Received(const StreamFrame& frame) = 0;
@@ -59,8 +62,8 @@ class MessageStream {
   MessageStream(const MessageStream&) = delete;
 
   // Receives messages, and sends those that the connection did not take at once, until the connection ends, the peer
-  // breaks the rules, or End. Returns why: never OK. Call it once. Stays away while another thread is in Help, and for
-  // a moment after, because that thread is likely to come back.
+  // breaks the rules, or End. Returns why: never OK. Call it once; after it nobody calls `receiver`. Stays away while
+  // another thread is in Help, and for a moment after, because that thread is likely to come back.
   absl::Status Run(MessageReceiver& receiver) ABSL_LOCKS_EXCLUDED(reading_, mutex_);
 
   // Receives in the calling thread instead, until `ready`, which what arrives may make true, or `timeout`, or the end
@@ -128,6 +131,8 @@ class MessageStream {
   // Reads until a message is complete; returns false if that would block.
   absl::StatusOr<bool> ReadMessage(MessageReceiver& receiver) ABSL_EXCLUSIVE_LOCKS_REQUIRED(reading_);
   absl::StatusOr<bool> ReadHeader(MessageReceiver& receiver) ABSL_EXCLUSIVE_LOCKS_REQUIRED(reading_);
+  // Reads some of the message's next bytes; returns false if that would block.
+  absl::StatusOr<bool> ReadPart(MessageReceiver& receiver) ABSL_EXCLUSIVE_LOCKS_REQUIRED(reading_);
   // Waits for the connection, for a wake-up, or until `next`. `eager`: of the calling thread.
   absl::Status Wait(absl::Time next, EagerWait& eager) ABSL_LOCKS_EXCLUDED(mutex_);
   void RunTasks() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -151,6 +156,8 @@ class MessageStream {
   char* to_ ABSL_GUARDED_BY(reading_) = nullptr;
   size_t received_ ABSL_GUARDED_BY(reading_) = 0;
   absl::Time last_read_ ABSL_GUARDED_BY(reading_);
+  // Not OK after Run.
+  absl::Status read_end_ ABSL_GUARDED_BY(reading_);
 
   mutable absl::Mutex mutex_;
   std::deque<Outgoing> queue_ ABSL_GUARDED_BY(mutex_);

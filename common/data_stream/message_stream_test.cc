@@ -71,9 +71,21 @@ class Inbox : public MessageReceiver {
     if (frame.number == refuses) return absl::InvalidArgumentError("refused");
     if (frame.number == skips) return nullptr;
     text_.assign(frame.bytes, '?');
+    elsewhere_ = text_;
+    arrived_ = 0;
     return text_.data();
   }
+  absl::Span<char> Place(size_t received) override {
+    EXPECT_EQ(received, arrived_);
+    if (!scatters) return {};
+    const size_t next = std::min(ScatteredBytes(received), text_.size() - received);
+    return absl::MakeSpan(IsElsewhere(received) ? elsewhere_ : text_).subspan(received, next);
+  }
+  void Arrived(size_t bytes) override { arrived_ = bytes; }
   absl::Status Received(const StreamFrame& frame) override {
+    for (size_t at = 0; scatters && at < text_.size(); ++at) {
+      if (IsElsewhere(at)) text_[at] = elsewhere_[at];
+    }
     absl::MutexLock lock(&mutex_);
     messages_.emplace_back(frame, frame.number == skips ? "skipped" : text_);
     by_thread_[std::this_thread::get_id()]++;
@@ -103,10 +115,20 @@ class Inbox : public MessageReceiver {
   }
 
   uint32_t refuses = 0, skips = 0;
+  // Has the second half of every 60,000 bytes go elsewhere, and byte by byte the first ten of them.
+  bool scatters = false;
   std::atomic<int> ticks{0};
 
  private:
-  std::string text_;
+  static constexpr size_t kPeriod = 60'000;
+  static bool IsElsewhere(size_t at) { return at % kPeriod >= kPeriod / 2; }
+  static size_t ScatteredBytes(size_t at) {
+    const size_t half = at % (kPeriod / 2);
+    return half < 10 ? 1 : kPeriod / 2 - half;
+  }
+
+  std::string text_, elsewhere_;
+  size_t arrived_ = 0;
   mutable absl::Mutex mutex_;
   std::vector<std::pair<StreamFrame, std::string>> messages_ ABSL_GUARDED_BY(mutex_);
   std::map<std::thread::id, int> by_thread_ ABSL_GUARDED_BY(mutex_);
@@ -228,6 +250,22 @@ TEST_P(MessageStreamTest, MessagesOfAllSizesArriveInOrderBothWays) {
     EXPECT_TRUE(at_left[i].second == Text(sizes[i], 101 + i)) << sizes[i];
   }
   while (sent < 2 * static_cast<int>(sizes.size())) absl::SleepFor(absl::Milliseconds(1));
+}
+
+TEST_P(MessageStreamTest, PartsOfMessagesGoWhereTheReceiverWants) {
+  auto [left_socket, right_socket] = ConnectPair();
+  Peer left(std::move(left_socket)), right(std::move(right_socket));
+  right.inbox().scatters = true;
+  left.Start();
+  right.Start();
+  uint32_t number = 0;
+  const std::vector<size_t> sizes = {0, 5, 30'000, 90'001, 1 << 20, kMaxMessageBytes, 29'999, 60'003};
+  for (const size_t size : sizes) {
+    ++number;
+    left.stream().Send(Call(number), MessageOf(Text(size, number)));
+  }
+  const auto messages = right.inbox().Await(sizes.size());
+  for (uint32_t i = 0; i < sizes.size(); ++i) EXPECT_TRUE(messages[i].second == Text(sizes[i], i + 1)) << sizes[i];
 }
 
 TEST_P(MessageStreamTest, ManyThreadsMaySend) {

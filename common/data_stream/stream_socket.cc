@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
@@ -299,10 +300,14 @@ absl::Status StreamSocket::Encrypt(Side side, absl::string_view key, absl::Durat
   return absl::OkStatus();
 }
 
-absl::StatusOr<size_t> StreamSocket::Read(absl::Span<char> to) {
+absl::StatusOr<size_t> StreamSocket::Read(absl::Span<char> to, absl::Span<char> further) {
   if (encrypted_) return ReadEncrypted(to);
+  std::array<iovec, 2> rooms = {{{to.data(), to.size()}, {further.data(), further.size()}}};
+  msghdr message = {};
+  message.msg_iov = rooms.data();
+  message.msg_iovlen = further.empty() ? 1 : 2;
   while (true) {
-    const ssize_t got = recv(socket_, to.data(), to.size(), 0);
+    const ssize_t got = recvmsg(socket_, &message, 0);
     if (got > 0) return static_cast<size_t>(got);
     if (got == 0) return Ended("closed by the other side");
     if (errno == EAGAIN || errno == EWOULDBLOCK) return size_t{0};

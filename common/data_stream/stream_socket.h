@@ -45,9 +45,10 @@ class StreamSocket {
   // The connection ends if the other machine acknowledges nothing for that long.
   void LimitSilence(absl::Duration silence) const;
 
-  // Returns the number of bytes read or written, 0 if that would block. UNAVAILABLE at the end of the connection. After
-  // a Write that wrote less than all, the next one must begin with the rest.
-  absl::StatusOr<size_t> Read(absl::Span<char> to);
+  // Returns the number of bytes read or written, 0 if that would block. UNAVAILABLE at the end of the connection. What
+  // `to` has no room for goes to `further`, unless it is encrypted. After a Write that wrote less than all, the next
+  // one must begin with the rest.
+  absl::StatusOr<size_t> Read(absl::Span<char> to, absl::Span<char> further = {});
   absl::StatusOr<size_t> Write(absl::Span<const iovec> pieces);
 
   // Wait and poll(2) find bytes to read only if there are so many, or the most that the connection holds. For the

@@ -14,8 +14,6 @@ namespace {
 using google::protobuf::internal::WireFormatLite;
 using google::protobuf::io::CodedOutputStream;
 
-constexpr int kPayloadField = 15;
-
 uint32_t BytesTag(int field) { return WireFormatLite::MakeTag(field, WireFormatLite::WIRETYPE_LENGTH_DELIMITED); }
 
 bool IsTag(uint64_t tag) {

@@ -25,6 +25,9 @@ namespace ballast {
 // are ordinary protobuf; the functions and classes here encode and decode them without copying payloads into or out
 // of protobuf strings.
 
+// Number of the field with an item's payload.
+inline constexpr int kPayloadField = 15;
+
 // Writes an envelope, then its items. Thread safety: none.
 class PayloadMessageWriter {
  public:

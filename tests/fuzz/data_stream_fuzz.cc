@@ -26,7 +26,8 @@ std::string Message(StreamFrame frame, absl::string_view message) {
 // Compares what arrives with what was sent.
 class Receiver : public MessageReceiver {
  public:
-  Receiver(absl::string_view sent, uint32_t skipped) : sent_(sent), skipped_(skipped) {}
+  // `most`: bytes of a message that go to one place, if not 0.
+  Receiver(absl::string_view sent, uint32_t skipped, size_t most) : sent_(sent), skipped_(skipped), most_(most) {}
 
   absl::StatusOr<char*> Room(const StreamFrame& frame) override {
     const auto header = EncodeStreamFrame(frame);
@@ -34,8 +35,14 @@ class Receiver : public MessageReceiver {
     sent_.remove_prefix(header.size());
     Require(frame.bytes <= 64 << 20, "a message is no larger than allowed");
     // Exactly as large as what can come, so that a sanitizer sees each byte too many.
+    bytes_ = frame.bytes;
     message_ = std::make_unique<char[]>(std::min<size_t>(frame.bytes, sent_.size()));
     return frame.number % 4 == skipped_ ? nullptr : message_.get();
+  }
+  absl::Span<char> Place(size_t received) override {
+    if (most_ == 0) return {};
+    Require(received < bytes_, "a place is for bytes that the message has");
+    return {message_.get() + received, std::min(most_, bytes_ - received)};
   }
   absl::Status Received(const StreamFrame& frame) override {
     Require(sent_.size() >= frame.bytes, "a message was sent");
@@ -50,6 +57,8 @@ class Receiver : public MessageReceiver {
  private:
   absl::string_view sent_;
   const uint32_t skipped_;
+  const size_t most_;
+  size_t bytes_ = 0;
   std::unique_ptr<char[]> message_;
 };
 
@@ -65,11 +74,13 @@ std::vector<std::string> FuzzSeeds() {
   response.kind = StreamFrame::Kind::kResponse;
   response.number = 7;
   return {absl::StrCat("\x01", Message(call, "a request"), Message(cancel, ""), Message(call, std::string(300, 'x'))),
-          absl::StrCat("\x03", Message(response, "a response"), Message(response, ""))};
+          absl::StrCat("\x03", Message(response, "a response"), Message(response, "")),
+          absl::StrCat("\x13", Message(response, "a response in parts"), Message(call, std::string(300, 'x')))};
 }
 
 void FuzzOne(FuzzInput input) {
-  const uint32_t skipped = input.Byte() % 5;
+  const uint8_t way = input.Byte();
+  const uint32_t skipped = way % 5;
   const absl::string_view sent = input.Rest();
   int files[2] = {-1, -1};
   Require(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, files) == 0, "there are sockets");
@@ -78,7 +89,7 @@ void FuzzOne(FuzzInput input) {
   const iovec piece = {const_cast<char*>(sent.data()), sent.size()};
   if (!sent.empty()) peer.Write({&piece, 1}).IgnoreError();
   shutdown(files[0], SHUT_WR);
-  Receiver receiver(sent, skipped);
+  Receiver receiver(sent, skipped, way / 5 % 8);
   MessageStream stream(std::make_unique<StreamSocket>(files[1]), absl::Seconds(10));
   Require(!stream.Run(receiver).ok(), "a stream ends with a reason");
 }

@@ -4,6 +4,7 @@
 #include "ballast/v1/parameter_service.pb.h"
 #include "common/wire/limits.h"
 #include "common/wire/payload_message.h"
+#include "common/wire/payload_scanner.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace ballast {
@@ -32,8 +33,32 @@ absl::StatusOr<Envelope> Decode(absl::string_view text, size_t piece_bytes, int 
   return whole;
 }
 
+// Payloads that are found while a message arrives are those of the message.
+void CompareScanned(absl::string_view text, int field) {
+  const absl::StatusOr<EncodedParts> parts = SplitPayloadMessage({text}, field, kMaxSlicesPerMessage);
+  PayloadScanner scanner(field);
+  while (!text.empty()) {
+    const absl::string_view part = text.substr(0, scanner.next_bytes());
+    text.remove_prefix(part.size());
+    if (!scanner.in_payload()) {
+      scanner.Take(part);
+      continue;
+    }
+    const bool whole = part.size() == scanner.next_bytes();
+    if (parts.ok()) {
+      Require(whole, "a message has the whole payload");
+      Require(scanner.index() < parts->items.size(), "a payload is an item's");
+      const Pieces& payload = parts->items[scanner.index()].payload;
+      Require(payload.size() == 1 && payload[0].data() == part.data() && payload[0].size() == part.size(),
+              "a payload is where it was found");
+    }
+    scanner.SkipPayload(part.size());
+  }
+}
+
 template <typename Envelope, typename Item>
 void Compare(absl::string_view text, size_t piece_bytes, int field) {
+  CompareScanned(text, field);
   const absl::StatusOr<Envelope> ours = Decode<Envelope, Item>(text, piece_bytes, field);
   Envelope theirs;
   if (!theirs.ParseFromArray(text.data(), text.size())) return;
