@@ -2,6 +2,7 @@
 #include "common/wire/buffer_pool.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <iterator>
@@ -19,6 +20,9 @@ namespace {
 constexpr size_t kLeastPooledBytes = 64 << 10;
 
 constexpr size_t kPage = 4096;
+
+// Of all pools, since TakeFreedBytes.
+std::atomic<uint64_t> freed_bytes{0};
 
 size_t RoundUp(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
@@ -54,6 +58,7 @@ class BufferPool::Store {
     free_.push_back(std::move(memory));
     while (free_bytes_ > kept_bytes_) {
       free_bytes_ -= free_.front().bytes;
+      freed_bytes.fetch_add(free_.front().bytes, std::memory_order_relaxed);
       rest.push_back(std::move(free_.front()));
       free_.pop_front();
     }
@@ -93,6 +98,8 @@ BufferPool::BufferPool(size_t most_bytes, size_t kept_bytes)
     : most_bytes_(most_bytes), store_(std::make_shared<Store>(kept_bytes)) {}
 
 size_t BufferPool::free_bytes() const { return store_->free_bytes(); }
+
+uint64_t BufferPool::TakeFreedBytes() { return freed_bytes.exchange(0, std::memory_order_relaxed); }
 
 BufferPool::Buffer BufferPool::Get(size_t size, size_t lead) {
   const size_t ahead = (kAlignment - lead % kAlignment) % kAlignment;

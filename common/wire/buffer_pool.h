@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <memory>
 #include <utility>
@@ -80,6 +81,10 @@ class BufferPool {
 
   // Bytes of the memory that is kept and free now.
   size_t free_bytes() const;
+
+  // Returns the number of bytes that the process's pools did not keep, but freed, since the last call: about the memory
+  // that the next messages will allocate again.
+  static uint64_t TakeFreedBytes();
 
   static constexpr size_t kAlignment = 64;
   // Memory that is larger than needed by more than one part in that many is left for larger messages.

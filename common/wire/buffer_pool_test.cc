@@ -142,5 +142,15 @@ TEST(BufferPoolTest, CopiesWhatIsLargerThanItsBuffers) {
   EXPECT_EQ(pool.Copy(message).bytes(), message);
 }
 
+TEST(BufferPoolTest, CountsTheBytesThatItDoesNotKeep) {
+  BufferPool pool(kBytes, kBytes);
+  BufferPool::TakeFreedBytes();
+  { const BufferPool::Buffer kept = pool.Get(kBytes); }
+  EXPECT_EQ(BufferPool::TakeFreedBytes(), 0u);
+  { const BufferPool::Buffer first = pool.Get(kBytes), second = pool.Get(kBytes); }
+  EXPECT_EQ(BufferPool::TakeFreedBytes(), kBytes);
+  EXPECT_EQ(BufferPool::TakeFreedBytes(), 0u);
+}
+
 }  // namespace
 }  // namespace ballast

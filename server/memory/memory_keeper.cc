@@ -5,11 +5,12 @@
 
 #include "common/concurrency/named_thread.h"
 #include "common/program/this_process.h"
+#include "common/wire/buffer_pool.h"
 
 namespace ballast {
 
-bool UnusedMemory::Add(uint64_t unused) {
-  readings_.push_back(unused);
+bool UnusedMemory::Add(uint64_t unused, uint64_t lately) {
+  readings_.push_back(unused - std::min(unused, lately));
   if (readings_.size() > kReadings) readings_.pop_front();
   if (readings_.size() < kReadings) return false;
   const auto [least, most] = std::minmax_element(readings_.begin(), readings_.end());
@@ -39,7 +40,7 @@ void MemoryKeeper::Run() {
       absl::MutexLock lock(&mutex_);
       if (mutex_.AwaitWithTimeout(absl::Condition(&stopping_), period_)) return;
     }
-    if (!unused.Add(UnusedResidentBytes())) continue;
+    if (!unused.Add(UnusedResidentBytes(), BufferPool::TakeFreedBytes())) continue;
     ReturnFreedMemory();
     unused.GivenBack(UnusedResidentBytes());
   }

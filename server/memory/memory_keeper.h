@@ -23,8 +23,9 @@ class UnusedMemory {
   static constexpr uint64_t kSpare = uint64_t{16} << 20;
   static constexpr uint64_t kSettled = uint64_t{1} << 20;
 
-  // Adds a reading of the unused bytes. True if they should be returned now.
-  bool Add(uint64_t unused);
+  // Adds a reading of the unused bytes, of which messages have freed `lately` since the last reading and will use them
+  // again. True if the unused bytes should be returned now.
+  bool Add(uint64_t unused, uint64_t lately = 0);
   // Reports a return, after which `unused` bytes remain that cannot be returned.
   void GivenBack(uint64_t unused);
 

@@ -35,6 +35,16 @@ TEST(UnusedMemoryTest, StaysWhileMessagesUseItNowAndThen) {
   }
 }
 
+// Messages of a job that pushes once a second come and go between two readings.
+TEST(UnusedMemoryTest, StaysWhileMessagesHaveFreedIt) {
+  UnusedMemory unused;
+  for (int i = 0; i < 100; ++i) EXPECT_FALSE(unused.Add(10 * kMuch, i % 3 == 0 ? 11 * kMuch : 0));
+  // Small messages do not keep the memory of large ones.
+  size_t readings = 1;
+  while (readings < 100 && !unused.Add(10 * kMuch, kMuch)) ++readings;
+  EXPECT_EQ(readings, UnusedMemory::kReadings);
+}
+
 TEST(UnusedMemoryTest, ALittleGoesBackOnceNothingComesAndGoes) {
   constexpr uint64_t kLittle = UnusedMemory::kSettled + 1;
   UnusedMemory unused;
