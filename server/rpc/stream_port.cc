@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/concurrency/eager_wait.h"
 #include "common/concurrency/executor.h"
 #include "common/program/core_count.h"
 #include "common/rpc/grpc_status.h"
@@ -172,7 +173,8 @@ absl::Status DataPlane::StreamPort::Received(const StreamFrame& frame) {
   ++plane_.stream_calls_;
   call->Queue();
   static const uint32_t kLeast = CoreCount() > 2 ? kMinSubmittedBytes : kMinSubmittedBytesOnTwoCores;
-  if (frame.bytes <= kLeast || !stream_.HasMore()) {
+  // Without a processor for it, another thread would only take turns with this one, which meanwhile fills more memory.
+  if (frame.bytes <= kLeast || !stream_.HasMore() || !EagerWait::ProcessorIsFree()) {
     call->Process(std::move(request_));
     return absl::OkStatus();
   }
