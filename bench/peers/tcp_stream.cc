@@ -202,12 +202,23 @@ absl::StatusOr<int> ConnectTo(const std::string& address) {
   return failed;
 }
 
-// Sends blocks of the bytes, repeatedly for `duration`, calls `await_answer` after each repetition, and `finish` at the
-// end. Counts the time until then.
-absl::StatusOr<TcpRound> SendFor(absl::string_view bytes, absl::Duration duration,
+// NotFound: the receiver has ended the stream.
+absl::Status AwaitAnswer(absl::FunctionRef<absl::StatusOr<bool>(char* to, size_t bytes)> read) {
+  char answer;
+  const absl::StatusOr<bool> got = read(&answer, 1);
+  return got.ok() && !*got ? absl::NotFoundError("the receiver of a stream of tensors has ended it") : got.status();
+}
+
+// Sends `head`, then blocks of the bytes, repeatedly for `duration`, and calls `finish` at the end. With a head, waits
+// for the answers to it and to each repetition; see ReadTensors. Counts the time after the head. `read`: see ReadBlock.
+absl::StatusOr<TcpRound> SendFor(absl::string_view head, absl::string_view bytes, absl::Duration duration,
                                  absl::FunctionRef<absl::Status(absl::string_view)> send_block,
-                                 absl::FunctionRef<absl::Status()> await_answer,
+                                 absl::FunctionRef<absl::StatusOr<bool>(char* to, size_t bytes)> read,
                                  absl::FunctionRef<absl::Status()> finish) {
+  const auto await_answer = [&] { return head.empty() ? absl::OkStatus() : AwaitAnswer(read); };
+  absl::Status begun = head.empty() ? absl::OkStatus() : send_block(head);
+  if (begun.ok()) begun = await_answer();
+  if (!begun.ok()) return begun;
   TcpRound round;
   const absl::Time begin = absl::Now();
   do {
@@ -240,14 +251,6 @@ absl::Status ServeSink(const std::string& address_file, absl::FunctionRef<void(i
   }
 }
 
-// NotFound: the receiver has ended the stream.
-absl::Status AwaitAnswer(absl::FunctionRef<absl::StatusOr<bool>(char* to, size_t bytes)> read) {
-  char answer;
-  const absl::StatusOr<bool> got = read(&answer, 1);
-  return got.ok() && !*got ? absl::NotFoundError("the receiver of a stream of tensors has ended it") : got.status();
-}
-
-// Begins with `head`, which is not counted. With a head, waits for the answers to it and to each tensor.
 absl::StatusOr<TcpRound> SendStream(const std::string& address, absl::string_view head, absl::string_view bytes,
                                     absl::Duration duration) {
   const absl::StatusOr<int> socket = ConnectTo(address);
@@ -256,13 +259,9 @@ absl::StatusOr<TcpRound> SendStream(const std::string& address, absl::string_vie
   for (const int option : {SO_RCVTIMEO, SO_SNDTIMEO}) {
     setsockopt(stream.handle(), SOL_SOCKET, option, &kTimeout, sizeof(kTimeout));
   }
-  const auto read = [&](char* to, size_t count) { return ReadBlock(stream, to, count); };
-  const auto await_answer = [&] { return head.empty() ? absl::OkStatus() : AwaitAnswer(read); };
-  absl::Status begun = SendBlock(stream, head);
-  if (begun.ok()) begun = await_answer();
-  if (!begun.ok()) return begun;
   return SendFor(
-      bytes, duration, [&](absl::string_view block) { return SendBlock(stream, block); }, await_answer,
+      head, bytes, duration, [&](absl::string_view block) { return SendBlock(stream, block); },
+      [&](char* to, size_t count) { return ReadBlock(stream, to, count); },
       [&] {
         shutdown(stream.handle(), SHUT_WR);
         // The receiver closes the connection after reading everything.
@@ -279,13 +278,9 @@ absl::StatusOr<TcpRound> SendEncrypted(const std::string& address, absl::string_
   const Socket stream(*socket);
   TlsEnd end(stream, /*server=*/false);
   if (!end.ready()) return absl::UnavailableError("TLS handshake with the sink of a stream failed");
-  const auto read = [&](char* to, size_t count) { return end.ReadBlock(to, count); };
-  const auto await_answer = [&] { return head.empty() ? absl::OkStatus() : AwaitAnswer(read); };
-  absl::Status begun = head.empty() ? absl::OkStatus() : end.Send(head);
-  if (begun.ok()) begun = await_answer();
-  if (!begun.ok()) return begun;
   return SendFor(
-      bytes, duration, [&](absl::string_view block) { return end.Send(block); }, await_answer,
+      head, bytes, duration, [&](absl::string_view block) { return end.Send(block); },
+      [&](char* to, size_t count) { return end.ReadBlock(to, count); },
       [&] {
         shutdown(stream.handle(), SHUT_WR);
         std::vector<char> nothing(1);
