@@ -98,7 +98,6 @@ absl::StatusOr<char*> StreamCaller::Room(const StreamFrame& frame) {
     return absl::InternalError(
         absl::StrCat("response on a data stream: got ", frame.bytes, " bytes, want at most ", kMaxResponseBytes));
   }
-  scanner_.reset();
   placed_.clear();
   {
     absl::MutexLock lock(&mutex_);
