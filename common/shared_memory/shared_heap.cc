@@ -25,6 +25,8 @@ constexpr char kName[] = "ballast-shared-heap";
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
 
 constexpr uint64_t kPageBytes = SharedHeap::kLeastBytes;
+// A reader remembers so many parts of a heap. Those of an owner that always lends the same pieces are fewer.
+constexpr size_t kMostKnownParts = 1024;
 
 uint64_t Rounded(uint64_t bytes) { return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes; }
 
@@ -176,6 +178,7 @@ std::optional<absl::string_view> SharedHeapReader::At(uint64_t offset, uint64_t 
   if (view_ == nullptr) return std::nullopt;
   const std::optional<absl::string_view> found = view_->At(offset, bytes);
   if (!found.has_value() || found->empty()) return found;
+  if (IsKnown(offset, offset + bytes)) return found;
   constexpr uint64_t kPages = 256;
   const uint64_t ahead = offset % kPageBytes;
   char* const begin = const_cast<char*>(found->data()) - ahead;
@@ -188,7 +191,27 @@ std::optional<absl::string_view> SharedHeapReader::At(uint64_t offset, uint64_t 
     if (!std::all_of(static_cast<const unsigned char*>(pages), end, [](unsigned char page) { return (page & 1) != 0; }))
       return std::nullopt;
   }
+  LearnThat(offset, offset + bytes);
   return found;
+}
+
+bool SharedHeapReader::IsKnown(uint64_t offset, uint64_t end) const {
+  absl::MutexLock lock(&mutex_);
+  const auto behind = known_.upper_bound(offset);
+  return behind != known_.begin() && std::prev(behind)->second >= end;
+}
+
+void SharedHeapReader::LearnThat(uint64_t offset, uint64_t end) const {
+  absl::MutexLock lock(&mutex_);
+  auto part = known_.upper_bound(offset);
+  if (part != known_.begin() && std::prev(part)->second >= offset) --part;
+  while (part != known_.end() && part->first <= end) {
+    offset = std::min(offset, part->first);
+    end = std::max(end, part->second);
+    part = known_.erase(part);
+  }
+  if (known_.size() == kMostKnownParts) known_.clear();
+  known_.emplace(offset, end);
 }
 
 bool SharedHeapReader::Read(uint64_t offset, absl::Span<char> to) const {

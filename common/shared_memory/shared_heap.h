@@ -99,10 +99,18 @@ class SharedHeapReader {
  private:
   explicit SharedHeapReader(int descriptor) : descriptor_(descriptor) {}
 
+  // Whether the bytes are known to be in memory, and that they are.
+  bool IsKnown(uint64_t offset, uint64_t end) const;
+  void LearnThat(uint64_t offset, uint64_t end) const;
+
   const int descriptor_;
   // Null if it is not mapped.
   std::shared_ptr<SharedHeapView> view_;
   uint64_t mapped_bytes_ = 0;
+  mutable absl::Mutex mutex_;
+  // Bytes in memory: the end of each part, by its offset; no two of them touch. What has been seen there stays there,
+  // so that the kernel is asked once.
+  mutable std::map<uint64_t, uint64_t> known_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace ballast

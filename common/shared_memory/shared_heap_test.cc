@@ -158,6 +158,31 @@ TEST(SharedHeapTest, ReadingMemoryThatWasNeverWrittenAllocatesNone) {
   EXPECT_LE(found.st_blocks * 512, static_cast<int64_t>(kPage)) << "only the page with the id";
 }
 
+// A reader remembers what it has found in memory, which must not be more.
+TEST(SharedHeapTest, WhatIsBesidePagesInMemoryIsNotThereYet) {
+  constexpr int kPages = 5000;
+  SharedHeap heap(kPages * kPage);
+  char* const memory = static_cast<char*>(heap.Allocate((kPages - 1) * kPage)) - kPage;
+  const auto reader = *SharedHeapReader::Open(*heap.Describe());
+  const auto is_there = [&](int page, int pages) { return reader->At(page * kPage, pages * kPage).has_value(); };
+  // More parts than a reader remembers.
+  for (int page = 1; page + 1 < kPages; page += 2) memory[page * kPage] = 'a';
+  for (int round = 0; round < 2; ++round) {
+    for (int page = 1; page + 2 < kPages; page += 2) {
+      EXPECT_TRUE(is_there(page, 1)) << page;
+      EXPECT_FALSE(is_there(page + 1, 1)) << page;
+      EXPECT_FALSE(is_there(page, 2)) << page;
+      EXPECT_FALSE(is_there(page + 1, 2)) << page;
+    }
+  }
+  memory[4 * kPage] = 'a';
+  EXPECT_TRUE(is_there(3, 3));
+  EXPECT_TRUE(is_there(3, 3));
+  EXPECT_FALSE(is_there(2, 4));
+  EXPECT_FALSE(is_there(3, 4));
+  EXPECT_TRUE(reader->At(4 * kPage - 1, kPage + 2).has_value());
+}
+
 TEST(SharedHeapTest, OpensNothingButTheHeapDescribed) {
   SharedHeap heap(4 * kPage), other(4 * kPage);
   const auto error = [&](auto change) {

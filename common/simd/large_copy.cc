@@ -71,12 +71,12 @@ void CopyLarge(absl::string_view from, char* to) {
   Copy(from.data(), from.size(), to);
 }
 
-bool CopyLargeAndCheck(absl::string_view from, char* to) {
+bool CopyLargeAndCheck(absl::string_view from, char* to, CopyTo where) {
   const size_t ahead = std::min(BytesUpToLine(to), from.size());
   bool finite = CopyAndCheck(from.data(), ahead, to);
   size_t done = ahead;
 #if defined(__SSE2__)
-  if (from.size() >= kStreamedBytes) {
+  if (from.size() >= kStreamedBytes && where == CopyTo::kMemory) {
     const size_t streamed = (from.size() - ahead) / kLine * kLine;
     finite &= Stream<true>(from.data() + ahead, streamed / kLine, to + ahead);
     done += streamed;

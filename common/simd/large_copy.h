@@ -15,8 +15,11 @@ inline constexpr size_t kStreamedBytes = size_t{1} << 20;
 
 void CopyLarge(absl::string_view from, char* to);
 
+// Where the destination of a copy is: one in the caches is written there, whatever its size.
+enum class CopyTo { kMemory, kCaches };
+
 // Same, and returns whether all floats at aligned addresses of the copy are finite. Reads each byte once, so that the
 // answer holds for the copy, whatever another process does to the source.
-bool CopyLargeAndCheck(absl::string_view from, char* to);
+bool CopyLargeAndCheck(absl::string_view from, char* to, CopyTo where = CopyTo::kMemory);
 
 }  // namespace ballast

@@ -52,6 +52,8 @@ TEST_F(LargeCopyTest, CopiesAllAndNothingElse) {
         Check(bytes, from_ahead, ahead, CopyLarge);
         Check(bytes, from_ahead, ahead,
               [](absl::string_view from, char* to) { EXPECT_TRUE(CopyLargeAndCheck(from, to)); });
+        Check(bytes, from_ahead, ahead,
+              [](absl::string_view from, char* to) { EXPECT_TRUE(CopyLargeAndCheck(from, to, CopyTo::kCaches)); });
       }
     }
   }
@@ -65,7 +67,9 @@ TEST_F(LargeCopyTest, FindsAFloatThatIsNotFiniteWhereverItIs) {
       const size_t first = -ahead % sizeof(float), last = first + (bytes - first) / sizeof(float) * sizeof(float) - 4;
       for (const size_t at : {first, first + 4, last / 8 * 4 + first % 4, last - 4, last}) {
         std::memcpy(&from[at], &infinity, sizeof(infinity));
-        EXPECT_FALSE(CopyLargeAndCheck(from, line_ + ahead)) << at << " of " << bytes << " to " << ahead;
+        for (const CopyTo where : {CopyTo::kMemory, CopyTo::kCaches}) {
+          EXPECT_FALSE(CopyLargeAndCheck(from, line_ + ahead, where)) << at << " of " << bytes << " to " << ahead;
+        }
         std::memcpy(&from[at], &pattern_[at], sizeof(infinity));
       }
       EXPECT_TRUE(CopyLargeAndCheck(from, line_ + ahead)) << bytes << " to " << ahead;

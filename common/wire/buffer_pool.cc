@@ -40,12 +40,16 @@ class BufferPool::Store {
       absl::MutexLock lock(&mutex_);
       // What was used last is most likely still in the caches.
       for (auto memory = free_.rbegin(); memory != free_.rend(); ++memory) {
-        if (memory->bytes < bytes || memory->bytes - bytes > bytes / kWaste) continue;
-        Memory taken = std::move(*memory);
+        const size_t there = memory->memory.bytes;
+        if (there < bytes || there - bytes > bytes / kWaste) continue;
+        Memory taken = std::move(memory->memory);
+        taken.in_caches = taken_bytes_ - memory->taken_bytes <= kCachedBytes;
         free_.erase(std::next(memory).base());
         free_bytes_ -= taken.bytes;
+        taken_bytes_ += taken.bytes;
         return taken;
       }
+      taken_bytes_ += bytes;
     }
     return {std::unique_ptr<char, Free>(Allocate(bytes)), bytes};
   }
@@ -55,11 +59,12 @@ class BufferPool::Store {
     std::vector<Memory> rest;
     absl::MutexLock lock(&mutex_);
     free_bytes_ += memory.bytes;
-    free_.push_back(std::move(memory));
+    free_.push_back({std::move(memory), taken_bytes_});
     while (free_bytes_ > kept_bytes_) {
-      free_bytes_ -= free_.front().bytes;
-      freed_bytes.fetch_add(free_.front().bytes, std::memory_order_relaxed);
-      rest.push_back(std::move(free_.front()));
+      Memory& oldest = free_.front().memory;
+      free_bytes_ -= oldest.bytes;
+      freed_bytes.fetch_add(oldest.bytes, std::memory_order_relaxed);
+      rest.push_back(std::move(oldest));
       free_.pop_front();
     }
   }
@@ -70,11 +75,19 @@ class BufferPool::Store {
   }
 
  private:
+  struct FreeMemory {
+    Memory memory;
+    // What `taken_bytes_` was when it became free.
+    uint64_t taken_bytes = 0;
+  };
+
   const size_t kept_bytes_;
   mutable absl::Mutex mutex_;
   // The one that was used last is at the end.
-  std::deque<Memory> free_ ABSL_GUARDED_BY(mutex_);
+  std::deque<FreeMemory> free_ ABSL_GUARDED_BY(mutex_);
   size_t free_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  // Bytes of all memory that was ever taken.
+  uint64_t taken_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 BufferPool::Buffer::~Buffer() {
@@ -120,7 +133,7 @@ BufferPool::Buffer BufferPool::Get(size_t size, size_t lead) {
 BufferPool::Buffer BufferPool::Copy(absl::string_view message) {
   const size_t ahead = reinterpret_cast<uintptr_t>(message.data()) % kAlignment;
   Buffer buffer = Get(message.size(), (kAlignment - ahead) % kAlignment);
-  buffer.finite_ = CopyLargeAndCheck(message, buffer.data_);
+  buffer.finite_ = CopyLargeAndCheck(message, buffer.data_, buffer.was_in_caches() ? CopyTo::kCaches : CopyTo::kMemory);
   buffer.checked_ = message.size();
   return buffer;
 }

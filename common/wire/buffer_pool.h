@@ -21,6 +21,8 @@ class BufferPool {
   struct Memory {
     std::unique_ptr<char, Free> start;
     size_t bytes = 0;
+    // Messages have used little else since this memory was used last.
+    bool in_caches = false;
   };
   class Store;
 
@@ -43,6 +45,8 @@ class BufferPool {
     bool Has(absl::string_view part) const { return part.begin() >= bytes().begin() && part.end() <= bytes().end(); }
     // Bytes of memory, at least those of the message.
     size_t capacity() const { return memory_.bytes; }
+    // True if the memory is likely still in the caches, because another message was there until a moment ago.
+    bool was_in_caches() const { return memory_.in_caches; }
     // Looks at the floats in the first `end` bytes, of which the last call has seen some. Best called for each part
     // that arrives, while that is still in the caches.
     void CheckFloats(size_t end);
@@ -87,6 +91,8 @@ class BufferPool {
   static uint64_t TakeFreedBytes();
 
   static constexpr size_t kAlignment = 64;
+  // Memory is taken to be in the caches until messages have got that many bytes of other memory.
+  static constexpr size_t kCachedBytes = size_t{8} << 20;
   // Memory that is larger than needed by more than one part in that many is left for larger messages.
   static constexpr size_t kWaste = 8;
 

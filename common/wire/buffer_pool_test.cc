@@ -69,6 +69,20 @@ TEST(BufferPoolTest, FloatsAreCheckedAsTheyArrive) {
   }
 }
 
+TEST(BufferPoolTest, MemoryIsInTheCachesUntilMessagesHaveUsedMuchElse) {
+  BufferPool pool(kBytes, 2 * kBytes);
+  EXPECT_FALSE(pool.Get(kBytes).was_in_caches());
+  EXPECT_TRUE(pool.Get(kBytes).was_in_caches());
+  // Leaves the memory above free, which is too large for these.
+  const auto use_other_memory = [&](size_t bytes) {
+    for (size_t used = 0; used < bytes; used += kBytes / 2) pool.Get(kBytes / 2);
+  };
+  use_other_memory(BufferPool::kCachedBytes);
+  EXPECT_TRUE(pool.Get(kBytes).was_in_caches());
+  use_other_memory(BufferPool::kCachedBytes + kBytes / 2);
+  EXPECT_FALSE(pool.Get(kBytes).was_in_caches());
+}
+
 TEST(BufferPoolTest, TheWantedByteIsAligned) {
   BufferPool pool(kBytes, 2 * kBytes);
   for (const size_t size : {0, 1, 100, 100000, 1000000}) {
