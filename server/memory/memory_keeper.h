@@ -19,7 +19,7 @@ namespace ballast {
 // would otherwise last forever. Thread safety: none.
 class UnusedMemory {
  public:
-  static constexpr size_t kReadings = 5;
+  static constexpr size_t kReadings = 15;
   static constexpr uint64_t kSpare = uint64_t{16} << 20;
   static constexpr uint64_t kSettled = uint64_t{1} << 20;
 

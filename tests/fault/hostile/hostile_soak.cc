@@ -31,7 +31,7 @@ constexpr double kRounds = 10;
 constexpr absl::Duration kShortestWindow = absl::Seconds(2);
 constexpr absl::Duration kLongestWindow = absl::Seconds(10);
 // Time for servers to release the memory that the attacks took.
-constexpr absl::Duration kSettling = absl::Seconds(8);
+constexpr absl::Duration kSettling = absl::Seconds(18);
 constexpr absl::Duration kTick = absl::Milliseconds(100);
 // Default of --bytes_in_flight_mib.
 constexpr uint64_t kBytesInFlight = uint64_t{256} << 20;
