@@ -198,26 +198,40 @@ void DataPlane::SlotPort::CallGone() {
 
 bool DataPlane::SlotPort::TakeCalls() {
   bool found = false;
-  std::vector<std::shared_ptr<SlotCall>> begun;
   for (uint32_t slot = 0; slot < calls_.size(); ++slot) {
     const std::optional<SlotRequest> request = busy_[slot] ? std::nullopt : region_->TakeCall(slot);
     if (request.has_value()) {
       found = true;
       busy_[slot] = true;
-      if (std::shared_ptr<SlotCall> call = Begin(slot, *request); call != nullptr) begun.push_back(std::move(call));
+      if (std::shared_ptr<SlotCall> call = Begin(slot, *request); call != nullptr) {
+        absl::MutexLock lock(&mutex_);
+        begun_.push_back(std::move(call));
+      }
     } else if (region_->TakeCancel(slot)) {
       if (const std::shared_ptr<Call> call = calls_[slot].lock(); call != nullptr) call->Cancel();
     }
   }
-  while (!begun.empty()) {
-    const std::shared_ptr<SlotCall> call = std::move(begun.back());
-    begun.pop_back();
+  for (Begun next = NextBegun(); next.call != nullptr; next = NextBegun()) {
     // Without a processor for it, another thread would only take turns with this one.
-    const bool pays = !begun.empty() && call->is_large() && EagerWait::ProcessorIsFree();
-    if (pays && plane_.executor_->Submit([call] { call->Process(); }).ok()) continue;
-    call->Process();
+    if (next.more && next.call->is_large() && EagerWait::ProcessorIsFree()) {
+      plane_.executor_->Submit([port = shared_from_this()] { port->ProcessBegun(); }).IgnoreError();
+    }
+    next.call->Process();
   }
   return found;
+}
+
+DataPlane::SlotPort::Begun DataPlane::SlotPort::NextBegun() {
+  absl::MutexLock lock(&mutex_);
+  if (begun_.empty()) return {};
+  Begun next = {std::move(begun_.back())};
+  begun_.pop_back();
+  next.more = !begun_.empty();
+  return next;
+}
+
+void DataPlane::SlotPort::ProcessBegun() {
+  for (Begun next = NextBegun(); next.call != nullptr; next = NextBegun()) next.call->Process();
 }
 
 std::shared_ptr<DataPlane::SlotCall> DataPlane::SlotPort::Begin(uint32_t slot, const SlotRequest& request) {

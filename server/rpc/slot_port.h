@@ -66,6 +66,16 @@ class DataPlane::SlotPort : public std::enable_shared_from_this<SlotPort> {
  private:
   // Takes the calls that are new, and cancels those that the client has cancelled. Returns whether any was new.
   bool TakeCalls();
+  struct Begun {
+    // Null: there is none.
+    std::shared_ptr<SlotCall> call;
+    // Others are left.
+    bool more = false;
+  };
+  // Returns a call that nobody processes yet.
+  Begun NextBegun() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Processes such calls until there is none.
+  void ProcessBegun();
   // Returns null if the call has been refused.
   std::shared_ptr<SlotCall> Begin(uint32_t slot, const SlotRequest& request);
   void CancelAll();
@@ -86,6 +96,8 @@ class DataPlane::SlotPort : public std::enable_shared_from_this<SlotPort> {
   std::atomic<int> under_way_{0};
   absl::Mutex mutex_;
   std::vector<absl::AnyInvocable<void() &&>> tasks_ ABSL_GUARDED_BY(mutex_);
+  // Calls that nobody processes yet.
+  std::vector<std::shared_ptr<SlotCall>> begun_ ABSL_GUARDED_BY(mutex_);
   // By slot: the last response, if it lends memory. No budget has it: a message lent leaves as much of its slot unused.
   std::vector<std::optional<grpc::ByteBuffer>> lent_ ABSL_GUARDED_BY(mutex_);
 };
