@@ -59,6 +59,18 @@ absl::StatusOr<int> OpenHeap(const HeapDescription& description) {
 constexpr uint64_t kMostAddresses = uint64_t{1} << 44;
 std::atomic<uint64_t> addresses_taken{0};
 
+// Adds a part, which becomes one with those that it touches or overlaps.
+void Add(uint64_t offset, uint64_t end, HeapParts& parts) {
+  auto part = parts.upper_bound(offset);
+  if (part != parts.begin() && std::prev(part)->second >= offset) --part;
+  while (part != parts.end() && part->first <= end) {
+    offset = std::min(offset, part->first);
+    end = std::max(end, part->second);
+    part = parts.erase(part);
+  }
+  parts.emplace(offset, end);
+}
+
 // Returns false, and takes nothing, if they would become too many.
 bool TakeAddresses(uint64_t bytes) {
   uint64_t taken = addresses_taken;
@@ -86,7 +98,7 @@ SharedHeap::SharedHeap(uint64_t bytes) : bytes_(Rounded(bytes)), id_(absl::Unifo
   madvise(memory_, bytes_, MADV_DONTDUMP);
   std::memcpy(memory_, &id_, sizeof(id_));
   absl::MutexLock lock(&mutex_);
-  if (bytes_ > kPageBytes) free_[kPageBytes] = bytes_ - kPageBytes;
+  if (bytes_ > kPageBytes) free_[kPageBytes] = bytes_;
 }
 
 SharedHeap::~SharedHeap() {
@@ -100,30 +112,19 @@ void* SharedHeap::Allocate(size_t bytes) {
   const uint64_t want = Rounded(bytes);
   absl::MutexLock lock(&mutex_);
   // The first part that is large enough, so that memory that was used before is used again.
-  const auto found = std::find_if(free_.begin(), free_.end(), [&](const auto& part) { return part.second >= want; });
+  const auto found =
+      std::find_if(free_.begin(), free_.end(), [&](const auto& part) { return part.second - part.first >= want; });
   if (found == free_.end()) return nullptr;
-  const auto [offset, part] = *found;
+  const auto [offset, end] = *found;
   free_.erase(found);
-  if (part > want) free_[offset + want] = part - want;
+  if (end - offset > want) free_[offset + want] = end;
   return memory_ + offset;
 }
 
 void SharedHeap::Free(void* memory, size_t bytes) {
   const uint64_t offset = static_cast<char*>(memory) - memory_;
   absl::MutexLock lock(&mutex_);
-  auto part = free_.emplace(offset, Rounded(bytes)).first;
-  if (part != free_.begin()) {
-    const auto before = std::prev(part);
-    if (before->first + before->second == offset) {
-      before->second += part->second;
-      free_.erase(part);
-      part = before;
-    }
-  }
-  const auto behind = std::next(part);
-  if (behind == free_.end() || part->first + part->second != behind->first) return;
-  part->second += behind->second;
-  free_.erase(behind);
+  Add(offset, offset + Rounded(bytes), free_);
 }
 
 std::optional<uint64_t> SharedHeap::Find(absl::string_view bytes) const {
@@ -191,7 +192,9 @@ std::optional<absl::string_view> SharedHeapReader::At(uint64_t offset, uint64_t 
     if (!std::all_of(static_cast<const unsigned char*>(pages), end, [](unsigned char page) { return (page & 1) != 0; }))
       return std::nullopt;
   }
-  LearnThat(offset, offset + bytes);
+  absl::MutexLock lock(&mutex_);
+  if (known_.size() == kMostKnownParts) known_.clear();
+  Add(offset, offset + bytes, known_);
   return found;
 }
 
@@ -199,19 +202,6 @@ bool SharedHeapReader::IsKnown(uint64_t offset, uint64_t end) const {
   absl::MutexLock lock(&mutex_);
   const auto behind = known_.upper_bound(offset);
   return behind != known_.begin() && std::prev(behind)->second >= end;
-}
-
-void SharedHeapReader::LearnThat(uint64_t offset, uint64_t end) const {
-  absl::MutexLock lock(&mutex_);
-  auto part = known_.upper_bound(offset);
-  if (part != known_.begin() && std::prev(part)->second >= offset) --part;
-  while (part != known_.end() && part->first <= end) {
-    offset = std::min(offset, part->first);
-    end = std::max(end, part->second);
-    part = known_.erase(part);
-  }
-  if (known_.size() == kMostKnownParts) known_.clear();
-  known_.emplace(offset, end);
 }
 
 bool SharedHeapReader::Read(uint64_t offset, absl::Span<char> to) const {

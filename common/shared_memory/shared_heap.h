@@ -24,6 +24,9 @@ struct HeapDescription {
   uint64_t bytes = 0;
 };
 
+// Parts of a heap: the end of each, by its offset. No two of them touch.
+using HeapParts = std::map<uint64_t, uint64_t>;
+
 // Owns memory of this process that processes of the same user and machine can read, but not change, so that messages to
 // them need no copy of what is in it. Freed memory is used again, but never returned to the
 // kernel. Deliberately does not know messages, or who reads. Thread safety: all methods may be called from any thread.
@@ -57,8 +60,7 @@ class SharedHeap {
   const uint64_t bytes_;
   const uint64_t id_;
   absl::Mutex mutex_;
-  // Bytes of each free part, by its offset; no two of them touch.
-  std::map<uint64_t, uint64_t> free_ ABSL_GUARDED_BY(mutex_);
+  HeapParts free_ ABSL_GUARDED_BY(mutex_);
 };
 
 // A mapping of another process's heap. Invariant: whatever the owner does, the memory stays mapped, but its content may
@@ -99,18 +101,16 @@ class SharedHeapReader {
  private:
   explicit SharedHeapReader(int descriptor) : descriptor_(descriptor) {}
 
-  // Whether the bytes are known to be in memory, and that they are.
-  bool IsKnown(uint64_t offset, uint64_t end) const;
-  void LearnThat(uint64_t offset, uint64_t end) const;
+  // Returns whether the bytes are known to be in memory.
+  bool IsKnown(uint64_t offset, uint64_t end) const ABSL_LOCKS_EXCLUDED(mutex_);
 
   const int descriptor_;
   // Null if it is not mapped.
   std::shared_ptr<SharedHeapView> view_;
   uint64_t mapped_bytes_ = 0;
   mutable absl::Mutex mutex_;
-  // Bytes in memory: the end of each part, by its offset; no two of them touch. What has been seen there stays there,
-  // so that the kernel is asked once.
-  mutable std::map<uint64_t, uint64_t> known_ ABSL_GUARDED_BY(mutex_);
+  // Known to be in memory. What has been seen there stays there, so that the kernel is asked once.
+  mutable HeapParts known_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace ballast

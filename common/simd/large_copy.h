@@ -13,10 +13,10 @@ namespace ballast {
 // and an ordinary store would first read what it overwrites.
 inline constexpr size_t kStreamedBytes = size_t{1} << 20;
 
-void CopyLarge(absl::string_view from, char* to);
-
 // Where the destination of a copy is: one in the caches is written there, whatever its size.
 enum class CopyTo { kMemory, kCaches };
+
+void CopyLarge(absl::string_view from, char* to);
 
 // Same, and returns whether all floats at aligned addresses of the copy are finite. Reads each byte once, so that the
 // answer holds for the copy, whatever another process does to the source.

@@ -40,10 +40,9 @@ class BufferPool::Store {
       absl::MutexLock lock(&mutex_);
       // What was used last is most likely still in the caches.
       for (auto memory = free_.rbegin(); memory != free_.rend(); ++memory) {
-        const size_t there = memory->memory.bytes;
-        if (there < bytes || there - bytes > bytes / kWaste) continue;
-        Memory taken = std::move(memory->memory);
-        taken.in_caches = taken_bytes_ - memory->taken_bytes <= kCachedBytes;
+        if (memory->bytes < bytes || memory->bytes - bytes > bytes / kWaste) continue;
+        Memory taken = std::move(*memory);
+        taken.in_caches = taken_bytes_ - taken.free_since <= kCachedBytes;
         free_.erase(std::next(memory).base());
         free_bytes_ -= taken.bytes;
         taken_bytes_ += taken.bytes;
@@ -59,12 +58,12 @@ class BufferPool::Store {
     std::vector<Memory> rest;
     absl::MutexLock lock(&mutex_);
     free_bytes_ += memory.bytes;
-    free_.push_back({std::move(memory), taken_bytes_});
+    memory.free_since = taken_bytes_;
+    free_.push_back(std::move(memory));
     while (free_bytes_ > kept_bytes_) {
-      Memory& oldest = free_.front().memory;
-      free_bytes_ -= oldest.bytes;
-      freed_bytes.fetch_add(oldest.bytes, std::memory_order_relaxed);
-      rest.push_back(std::move(oldest));
+      free_bytes_ -= free_.front().bytes;
+      freed_bytes.fetch_add(free_.front().bytes, std::memory_order_relaxed);
+      rest.push_back(std::move(free_.front()));
       free_.pop_front();
     }
   }
@@ -75,16 +74,10 @@ class BufferPool::Store {
   }
 
  private:
-  struct FreeMemory {
-    Memory memory;
-    // What `taken_bytes_` was when it became free.
-    uint64_t taken_bytes = 0;
-  };
-
   const size_t kept_bytes_;
   mutable absl::Mutex mutex_;
   // The one that was used last is at the end.
-  std::deque<FreeMemory> free_ ABSL_GUARDED_BY(mutex_);
+  std::deque<Memory> free_ ABSL_GUARDED_BY(mutex_);
   size_t free_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   // Bytes of all memory that was ever taken.
   uint64_t taken_bytes_ ABSL_GUARDED_BY(mutex_) = 0;

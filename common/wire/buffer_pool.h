@@ -21,6 +21,8 @@ class BufferPool {
   struct Memory {
     std::unique_ptr<char, Free> start;
     size_t bytes = 0;
+    // Bytes of all memory that the store had given out when this became free.
+    uint64_t free_since = 0;
     // Messages have used little else since this memory was used last.
     bool in_caches = false;
   };

@@ -64,14 +64,15 @@ class DataPlane::SlotPort : public std::enable_shared_from_this<SlotPort> {
   void CallGone();
 
  private:
-  // Takes the calls that are new, and cancels those that the client has cancelled. Returns whether any was new.
-  bool TakeCalls();
   struct Begun {
     // Null: there is none.
     std::shared_ptr<SlotCall> call;
     // Others are left.
     bool more = false;
   };
+
+  // Takes the calls that are new, and cancels those that the client has cancelled. Returns whether any was new.
+  bool TakeCalls();
   // Returns a call that nobody processes yet.
   Begun NextBegun() ABSL_LOCKS_EXCLUDED(mutex_);
   // Processes such calls until there is none.

@@ -30,7 +30,7 @@ constexpr double kQuietShare = 0.25;
 constexpr double kRounds = 10;
 constexpr absl::Duration kShortestWindow = absl::Seconds(2);
 constexpr absl::Duration kLongestWindow = absl::Seconds(10);
-// Time for servers to release the memory that the attacks took.
+// Time for servers to release the memory that the attacks took: longer than they keep it unused.
 constexpr absl::Duration kSettling = absl::Seconds(18);
 constexpr absl::Duration kTick = absl::Milliseconds(100);
 // Default of --bytes_in_flight_mib.
