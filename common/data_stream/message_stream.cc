@@ -63,7 +63,7 @@ absl::Status MessageStream::Run(MessageReceiver& receiver) {
     if (!next.ok()) {
       why = next.status();
     } else if (next->has_value()) {
-      why = Wait(**next, wait_);
+      why = Wait(**next, wait_).status();
     }
   }
   EndAll(why);
@@ -96,6 +96,7 @@ std::optional<absl::Duration> MessageStream::Help(MessageReceiver& receiver, abs
   const absl::Time end = absl::Now() + timeout;
   absl::Duration spent;
   absl::Status status;
+  bool rung = false;
   while (status.ok()) {
     const absl::Time begun = absl::Now();
     const absl::StatusOr<std::optional<absl::Time>> next = Receive(receiver);
@@ -107,15 +108,23 @@ std::optional<absl::Duration> MessageStream::Help(MessageReceiver& receiver, abs
     if (ready()) break;
     if (received) continue;
     if (begun >= end) break;
-    status = Wait(std::min(**next, end), helpers_wait_);
+    const absl::StatusOr<bool> woken = Wait(std::min(**next, end), helpers_wait_);
+    status = woken.status();
+    rung |= woken.ok() && *woken;
     absl::MutexLock lock(&mutex_);
     status.Update(end_status_);
   }
+  const bool unread = HoldsUnread();
   absl::MutexLock lock(&mutex_);
   last_helper_ = std::exchange(helper_, std::thread::id());
   helped_at_ = absl::Now();
   if (end_status_.ok()) end_status_ = status;
-  if (!status.ok()) turn_.Signal();
+  if (away_) {
+    if (!status.ok()) turn_.Signal();
+  } else if (rung || unread || blocked_ || !status.ok()) {
+    // The thread in Run may wait at the connection, which tells it nothing of that.
+    Ring();
+  }
   return spent;
 }
 
@@ -338,7 +347,7 @@ absl::StatusOr<std::optional<absl::Time>> MessageStream::Receive(MessageReceiver
   return Lost(absl::StrCat("the rest of a message has not come within ", absl::FormatDuration(silence_)));
 }
 
-absl::Status MessageStream::Wait(absl::Time next, EagerWait& eager) {
+absl::StatusOr<bool> MessageStream::Wait(absl::Time next, EagerWait& eager) {
   const absl::Time now = absl::Now();
   short events = POLLIN;
   {
@@ -357,22 +366,23 @@ absl::Status MessageStream::Wait(absl::Time next, EagerWait& eager) {
   eager.Wait(
       [&] { return poll_for(0) != 0; },
       [&] { poll_for(static_cast<int>(std::clamp<int64_t>(absl::ToInt64Milliseconds(next - now) + 1, 0, 60'000))); });
-  if (ready < 0 && errno == EINTR) return absl::OkStatus();
+  if (ready < 0 && errno == EINTR) return false;
   if (ready < 0) return absl::ErrnoToStatus(errno, "cannot wait for a data stream");
-  if ((files[1].revents & POLLIN) != 0) {
+  const bool rung = (files[1].revents & POLLIN) != 0;
+  if (rung) {
     uint64_t count = 0;
     [[maybe_unused]] const ssize_t got = read(wake_, &count, sizeof(count));
   }
   if ((files[0].revents & (POLLOUT | POLLERR | POLLHUP)) != 0) {
     {
       absl::MutexLock lock(&mutex_);
-      if (!blocked_ || writing_) return absl::OkStatus();
+      if (!blocked_ || writing_) return rung;
       blocked_ = false;
       writing_ = true;
     }
     Flush();
   }
-  return absl::OkStatus();
+  return rung;
 }
 
 void MessageStream::RunTasks() {
@@ -418,6 +428,11 @@ void MessageStream::End(absl::Status why) {
 size_t MessageStream::unsent() const {
   absl::MutexLock lock(&mutex_);
   return queue_.size();
+}
+
+bool MessageStream::HoldsUnread() {
+  absl::MutexLock lock(&reading_);
+  return begin_ < end_ || socket_->HoldsUnread();
 }
 
 bool MessageStream::HasMore() {

@@ -133,8 +133,10 @@ class MessageStream {
   absl::StatusOr<bool> ReadHeader(MessageReceiver& receiver) ABSL_EXCLUSIVE_LOCKS_REQUIRED(reading_);
   // Reads some of the message's next bytes; returns false if that would block.
   absl::StatusOr<bool> ReadPart(MessageReceiver& receiver) ABSL_EXCLUSIVE_LOCKS_REQUIRED(reading_);
-  // Waits for the connection, for a wake-up, or until `next`. `eager`: of the calling thread.
-  absl::Status Wait(absl::Time next, EagerWait& eager) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Returns whether bytes were taken from the connection that nobody has received.
+  bool HoldsUnread() ABSL_LOCKS_EXCLUDED(reading_);
+  // Waits for the connection, for Ring, or until `next`; returns whether it was Ring. `eager`: of the calling thread.
+  absl::StatusOr<bool> Wait(absl::Time next, EagerWait& eager) ABSL_LOCKS_EXCLUDED(mutex_);
   void RunTasks() ABSL_LOCKS_EXCLUDED(mutex_);
   void EndAll(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_);
 

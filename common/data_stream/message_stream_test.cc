@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -93,7 +94,17 @@ class Inbox : public MessageReceiver {
   }
   absl::StatusOr<absl::Time> Tick(absl::Time now) override {
     ++ticks;
+    if (action_ != nullptr && std::this_thread::get_id() == action_thread_) {
+      if (absl::Status status = std::exchange(action_, nullptr)(); !status.ok()) return status;
+    }
     return now + absl::Minutes(1);
+  }
+
+  // Has the next Tick in the calling thread, when that finds nothing to receive, call `action`, whose error it returns.
+  // Call it while no thread receives.
+  void OnceInThisThread(std::function<absl::Status()> action) {
+    action_thread_ = std::this_thread::get_id();
+    action_ = std::move(action);
   }
 
   std::vector<std::pair<StreamFrame, std::string>> Await(size_t count) {
@@ -129,6 +140,8 @@ class Inbox : public MessageReceiver {
 
   std::string text_, elsewhere_;
   size_t arrived_ = 0;
+  std::function<absl::Status()> action_;
+  std::thread::id action_thread_;
   mutable absl::Mutex mutex_;
   std::vector<std::pair<StreamFrame, std::string>> messages_ ABSL_GUARDED_BY(mutex_);
   std::map<std::thread::id, int> by_thread_ ABSL_GUARDED_BY(mutex_);
@@ -150,6 +163,13 @@ class Peer {
   absl::Status Join() {
     if (thread_.joinable()) thread_.join();
     return end_;
+  }
+
+  // Waits until the other thread has found nothing to receive and waits at the connection.
+  void AwaitRun() {
+    // The time for which it stays away after another thread has helped, and more.
+    absl::SleepFor(absl::Milliseconds(10));
+    while (inbox_.ticks == 0) absl::SleepFor(absl::Milliseconds(1));
   }
 
   // Receives in the calling thread until so many messages have come.
@@ -396,6 +416,60 @@ TEST_P(MessageStreamTest, AThreadThatHelpsReportsWhatItRefuses) {
   while (right.HelpUntil(0).has_value() && absl::Now() < give_up) {
   }
   EXPECT_THAT(right.Join().ToString(), HasSubstr("refused"));
+}
+
+// The next tests have the thread in Run wait at the connection, for a minute, while another one helps.
+
+TEST_P(MessageStreamTest, AThreadThatHelpsEndsTheOneThatWaits) {
+  auto [left_socket, right_socket] = ConnectPair();
+  Peer right(std::move(right_socket));
+  right.Start();
+  right.AwaitRun();
+  right.inbox().OnceInThisThread([] { return absl::InvalidArgumentError("refused"); });
+  const absl::Time begin = absl::Now();
+  EXPECT_TRUE(right.HelpUntil(1).has_value());
+  EXPECT_THAT(right.Join().ToString(), HasSubstr("refused"));
+  EXPECT_LT(absl::Now() - begin, absl::Seconds(30));
+}
+
+// It has read both, and leaves after the first.
+TEST_P(MessageStreamTest, AThreadThatHelpsLeavesNothingUnread) {
+  auto [left_socket, right_socket] = ConnectPair();
+  Peer left(std::move(left_socket)), right(std::move(right_socket));
+  left.Start();
+  right.Start();
+  const absl::Time begin = absl::Now();
+  for (uint32_t number = 1; number < 200 && absl::Now() - begin < absl::Seconds(30); number += 2) {
+    right.AwaitRun();
+    right.inbox().OnceInThisThread([&left = left, number] {
+      left.stream().Send(Call(number), MessageOf("first"));
+      left.stream().Send(Call(number + 1), MessageOf("second"));
+      return absl::OkStatus();
+    });
+    EXPECT_TRUE(right.HelpUntil(number).has_value());
+    right.inbox().Await(number + 1);
+  }
+  EXPECT_LT(absl::Now() - begin, absl::Seconds(30));
+}
+
+// It learns that the connection takes no more, and leaves.
+TEST_P(MessageStreamTest, AThreadThatHelpsLeavesNothingUnsent) {
+  const grpc::ByteBuffer large = MessageOf(Text(kMaxMessageBytes, 1));
+  const absl::Time begin = absl::Now();
+  for (int round = 0; round < 10 && absl::Now() - begin < absl::Seconds(30); ++round) {
+    auto [left_socket, right_socket] = ConnectPair();
+    Peer left(std::move(left_socket)), right(std::move(right_socket));
+    left.Start();
+    left.AwaitRun();
+    left.inbox().OnceInThisThread([&left = left, &large] {
+      for (uint32_t number = 1; number <= 4; ++number) left.stream().Send(Call(number), large);
+      return absl::OkStatus();
+    });
+    EXPECT_TRUE(left.HelpUntil(1, absl::Milliseconds(1)).has_value());
+    right.Start();
+    right.inbox().Await(4);
+  }
+  EXPECT_LT(absl::Now() - begin, absl::Seconds(30));
 }
 
 // What one thread could not send is sent by another that helps, or by none that does.

@@ -225,11 +225,14 @@ void StreamSocket::WakeAt(size_t bytes) {
   wake_at_ = wanted;
 }
 
+bool StreamSocket::HoldsUnread() {
+  if (!encrypted_) return false;
+  absl::MutexLock lock(&mutex_);
+  return SSL_has_pending(tls_.get()) == 1;
+}
+
 bool StreamSocket::HasMore() {
-  if (encrypted_) {
-    absl::MutexLock lock(&mutex_);
-    if (SSL_has_pending(tls_.get()) == 1) return true;
-  }
+  if (HoldsUnread()) return true;
   pollfd file = {socket_, POLLIN, 0};
   return poll(&file, 1, 0) > 0;
 }

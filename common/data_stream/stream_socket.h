@@ -56,6 +56,8 @@ class StreamSocket {
   void WakeAt(size_t bytes);
   // Returns whether more has arrived than was read. For the thread that reads.
   bool HasMore() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Returns whether some of it is no longer in the connection, so that Wait and poll(2) do not find it.
+  bool HoldsUnread() ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Ends the connection in both directions: Read and Write fail soon.
   void ShutDown() const;
