@@ -20,7 +20,35 @@ constexpr size_t kCheckedBytes = 16 << 10;
 
 size_t BytesUpToLine(const char* address) { return -reinterpret_cast<uintptr_t>(address) % kLine; }
 
+// Before version 2.39, glibc's memcpy copies these many bytes and more with an instruction, `rep movsb`, that has a
+// twelfth of its rate on AMD's Zen 3 if the destination is less than so many bytes ahead of the source within a page
+// (glibc bug 30994). A large array of malloc or NumPy begins 16 bytes behind the beginning of a page, and what it is
+// copied from in shared memory often does so at one.
+constexpr size_t kStringBytes = 4 << 10;
+constexpr uintptr_t kPage = 4 << 10, kJustAhead = 32;
+
+bool IsJustAhead(const char* to, const char* from) {
+  const uintptr_t distance = (reinterpret_cast<uintptr_t>(to) - reinterpret_cast<uintptr_t>(from)) % kPage;
+  return distance > 0 && distance < kJustAhead;
+}
+
+// Without memcpy: compilers turn its calls for 16 bytes into loads and stores.
+void CopyByLines(const char* from, size_t lines, char* to) {
+  for (; lines > 0; --lines, from += kLine, to += kLine) {
+    for (size_t at = 0; at < kLine; at += sizeof(uint64_t[2])) {
+      uint64_t pair[2];
+      std::memcpy(pair, from + at, sizeof(pair));
+      std::memcpy(to + at, pair, sizeof(pair));
+    }
+  }
+}
+
 void Copy(const char* from, size_t bytes, char* to) {
+  if (bytes >= kStringBytes && IsJustAhead(to, from)) {
+    const size_t done = bytes / kLine * kLine;
+    CopyByLines(from, done / kLine, to);
+    from += done, to += done, bytes -= done;
+  }
   // An empty range may have no address.
   if (bytes > 0) std::memcpy(to, from, bytes);
 }

@@ -59,6 +59,20 @@ TEST_F(LargeCopyTest, CopiesAllAndNothingElse) {
   }
 }
 
+// There, memcpy may be slow.
+TEST_F(LargeCopyTest, CopiesToJustAheadOfTheSourceWithinAPage) {
+  constexpr uintptr_t kPage = 4096;
+  for (const size_t bytes : {4095, 4096, 5000, 100001}) {
+    for (const uintptr_t distance : {1, 16, 31, 32}) {
+      const uintptr_t from = reinterpret_cast<uintptr_t>(pattern_.data()), line = reinterpret_cast<uintptr_t>(line_);
+      const size_t ahead = 1 + (from + distance - 1 - line) % kPage;
+      ASSERT_EQ((line + ahead - from) % kPage, distance);
+      Check(bytes, 0, ahead, CopyLarge);
+      Check(bytes, 0, ahead, [](absl::string_view from, char* to) { EXPECT_TRUE(CopyLargeAndCheck(from, to)); });
+    }
+  }
+}
+
 TEST_F(LargeCopyTest, FindsAFloatThatIsNotFiniteWhereverItIs) {
   const float infinity = -std::numeric_limits<float>::infinity();
   for (const size_t bytes : {size_t{12}, size_t{64}, size_t{20000}, kLarge}) {
