@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Counts test cases for deploy/test.sh: prints failed and skipped cases, then the totals.
 
-Usage: count_tests.py FOLDER BAZEL_STATUS, where FOLDER holds the events.json that `bazel test` wrote and a
+Usage: count_tests.py FOLDER BAZEL_STATUS, where FOLDER holds each NAME.json that a `bazel test` wrote and a
 NAME.status (exit status and path) and NAME.log for each check that is a script. Exits with 1 if any case failed.
 
 A case is a <testcase> of a target's test.xml. A target that failed without a failed case in its test.xml (it crashed,
@@ -55,12 +55,11 @@ def count_checks(folder, results):
             results.passed += 1
 
 
-def read_events(path):
+def read_events(folder):
     """Returns the targets that did not build, and the last attempt's results by (label, run, shard)."""
     broken, attempts = [], {}
-    if not path.exists():
-        return broken, attempts
-    for line in path.read_text(errors="replace").splitlines():
+    events = [line for path in sorted(folder.glob("*.json")) for line in path.read_text(errors="replace").splitlines()]
+    for line in events:
         try:
             event = json.loads(line)
         except ValueError:  # Cut short: Bazel was killed.
@@ -144,7 +143,7 @@ def main():
     folder, bazel_status = pathlib.Path(sys.argv[1]), int(sys.argv[2])
     results = Results()
     count_checks(folder, results)
-    broken, runs = read_events(folder / "events.json")
+    broken, runs = read_events(folder)
     for label in broken:
         results.failed.append((label, "not built: Bazel's messages are above"))
     for (label, _, _), result in sorted(runs.items()):

@@ -56,7 +56,6 @@ if ((${#patterns[@]} == 0)); then
     run_check "$check" &
   done
   wait
-  patterns=(//...)
   echo "test: building (many minutes, the first time)"
   # A target that does not build fails again in the test run below, where it is counted.
   bounded bazel build --keep_going //... || true
@@ -64,8 +63,18 @@ fi
 
 echo "test: running"
 status=0
+# run_tests NAME [BAZEL OPTION]... -- PATTERN...
+run_tests() {
+  local ended=0
+  bounded bazel test --keep_going --test_output=summary --build_event_json_file="$results/$1.json" "${@:2}" || ended=$?
+  # 3: tests failed, which are counted. Any other error counts more.
+  if ((ended > 0)) && [[ $status == [03] ]]; then status=$ended; fi
+}
+if ((${#patterns[@]} == 0)); then
+  run_tests waiting --local_test_jobs=$((2 * $(nproc))) -- //tests:waiting
+  patterns=(//... -//tests:waiting)
+fi
 # As many tests at once as there are processors, which is Bazel's default. With one more, tests whose processes compute
 # took up to three times as long, beyond their limits.
-bounded bazel test --keep_going --test_output=summary --build_event_json_file="$results/events.json" \
-  -- "${patterns[@]}" || status=$?
+run_tests others -- "${patterns[@]}"
 /usr/bin/python3 deploy/count_tests.py "$results" "$status"

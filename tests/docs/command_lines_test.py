@@ -11,6 +11,7 @@ Usage: command_lines_test.py PAGE... (from the root of the tree, with the progra
 """
 
 import contextlib
+import functools
 import glob
 import io
 import os
@@ -225,17 +226,22 @@ def quickstart(line, folder):
     print(output_of(["env", f"PATH={tree}:{os.environ['PATH']}"] + line.words, tree)[-300:])
 
 
+@functools.lru_cache(maxsize=None)
+def help_text(*command):
+    return output_of([*command, "--help"])
+
+
 def help_of(line):
     """The --help of the program or the subcommand that a command line calls."""
     if line.words[0].startswith("deploy/"):
-        return output_of([line.words[0], "--help"])
+        return help_text(line.words[0])
     words = [os.path.join(ROOT, PROGRAMS[line.program()])]
     if line.program() == "ballast":
         words += [word for word in line.words[1:2] if re.fullmatch(r"[a-z]+", word)]
         if words[1:] in (["bench"], ["help"]):
             words += line.words[2:3]
             words = [word for word in words if word != "help"]
-    return output_of(words + ["--help"])
+    return help_text(*words)
 
 
 def flags_exist(line, folder):
@@ -422,14 +428,16 @@ def check_spans(lines):
 
 
 def help_texts():
-    yield "ballast --help", output_of([PROGRAMS["ballast"], "--help"])
-    for command in re.findall(r"^  (\w+) +[A-Z]", output_of([PROGRAMS["ballast"], "--help"]), re.M):
+    programs = {name: os.path.join(ROOT, path) for name, path in PROGRAMS.items()}
+    of_all = help_text(programs["ballast"])
+    yield "ballast --help", of_all
+    for command in re.findall(r"^  (\w+) +[A-Z]", of_all, re.M):
         if command != "help":
-            yield f"ballast {command} --help", output_of([PROGRAMS["ballast"], command, "--help"])
+            yield f"ballast {command} --help", help_text(programs["ballast"], command)
     for name in ("ballast_server", "ballast_worker"):
-        yield f"{name} --help", output_of([PROGRAMS[name], "--help"])
+        yield f"{name} --help", help_text(programs[name])
     for script in ("deploy/quickstart.sh", "deploy/install.sh", "deploy/setup.sh", "deploy/test.sh"):
-        yield f"{script} --help", output_of([script, "--help"])
+        yield f"{script} --help", help_text(script)
 
 
 def examples_of_help(name, text):

@@ -19,13 +19,13 @@ grep -Eq '^wheel: .*/ballast-[0-9.]+-py3-none-manylinux_2_36_x86_64\.whl \([0-9.
   fail "wheel.sh printed: $(<"$TEST_TMPDIR/out")"
 wheel=$(echo "$TEST_TMPDIR"/dist/*.whl)
 
-# make_venv FOLDER PYTHON [OPTION]: a fresh virtual environment with the wheel.
-make_venv() {
-  "$2" -m venv "${@:3}" "$1" || fail "$2 makes no virtual environment"
-  "$1/bin/pip" install --no-index --quiet --disable-pip-version-check "$wheel" 2>"$TEST_TMPDIR/err" ||
-    fail "pip of $2 does not install the wheel: $(<"$TEST_TMPDIR/err")"
+/usr/bin/python3 -m venv "$TEST_TMPDIR/venv" || fail "python3 makes no virtual environment"
+# pip_installs PYTHON [OPTION]...: puts the wheel into the environment of that Python.
+pip_installs() {
+  "$TEST_TMPDIR/venv/bin/pip" --python "$1" install --no-index --quiet --disable-pip-version-check "${@:2}" "$wheel" \
+    2>"$TEST_TMPDIR/err" || fail "pip does not install the wheel for $1: $(<"$TEST_TMPDIR/err")"
 }
-make_venv "$TEST_TMPDIR/venv" /usr/bin/python3
+pip_installs "$TEST_TMPDIR/venv/bin/python"
 
 # Nothing below may come from the tree.
 cd "$TEST_TMPDIR"
@@ -91,7 +91,8 @@ for other in "${others[@]}"; do
 done
 
 # Beside other copies of gRPC and protobuf, whichever is loaded first, with servers of the wheel.
-make_venv "$TEST_TMPDIR/shared_venv" /usr/bin/python3 --system-site-packages
+/usr/bin/python3 -m venv --without-pip --system-site-packages "$TEST_TMPDIR/shared_venv"
+pip_installs "$TEST_TMPDIR/shared_venv/bin/python"
 if shared_venv/bin/python -c 'import torch, grpc, google.protobuf.message' 2>/dev/null; then
   cat >beside.py <<'PYTHON'
 import os
