@@ -58,14 +58,22 @@ sockaddr_in Loopback(uint16_t port) {
   return address;
 }
 
-// Memory that begins with a page: on some processors the kernel copies twice as fast to it as to an array of malloc.
-struct FreePages {
-  static constexpr std::align_val_t kPage{4096};
-  void operator()(char* pages) const { operator delete[](pages, kPage); }
-};
-using Pages = std::unique_ptr<char[], FreePages>;
+// An array that begins with a page: on some processors the kernel copies twice as fast to it as to one of malloc.
+template <typename T>
+class PageArray {
+ public:
+  explicit PageArray(size_t size) : first_(new (Free::kPage) T[size]()), size_(size) {}
+  absl::Span<T> values() const { return {first_.get(), size_}; }
 
-Pages MakePages(size_t bytes) { return Pages(new (FreePages::kPage) char[bytes]()); }
+ private:
+  struct Free {
+    static constexpr std::align_val_t kPage{4096};
+    void operator()(T* first) const { operator delete[](first, kPage); }
+  };
+
+  const std::unique_ptr<T[], Free> first_;
+  const size_t size_;
+};
 
 absl::Status ReadToEnd(const Socket& socket, absl::Span<char> block) {
   setsockopt(socket.handle(), SOL_SOCKET, SO_RCVTIMEO, &kTimeout, sizeof(kTimeout));
@@ -301,26 +309,24 @@ absl::StatusOr<TcpRound> SendEncrypted(const std::string& address, absl::string_
 }
 
 absl::Status ServeTensors(const std::string& address_file, Use use) {
-  const Pages pages = MakePages(kAppliedBytes);
-  const absl::Span<float> block(reinterpret_cast<float*>(pages.get()), kAppliedBytes / sizeof(float));
+  const PageArray<float> block(kAppliedBytes / sizeof(float));
   return ServeSink(address_file, [&](int socket) {
     const Socket peer(socket);
     setsockopt(peer.handle(), SOL_SOCKET, SO_RCVTIMEO, &kTimeout, sizeof(kTimeout));
     ReadTensors([&](char* to, size_t bytes) { return ReadBlock(peer, to, bytes); },
-                [&](absl::string_view answer) { return SendBlock(peer, answer); }, use, block)
+                [&](absl::string_view answer) { return SendBlock(peer, answer); }, use, block.values())
         .IgnoreError();
   });
 }
 
 absl::Status ServeTlsTensors(const std::string& address_file, Use use) {
-  const Pages pages = MakePages(kAppliedBytes);
-  const absl::Span<float> block(reinterpret_cast<float*>(pages.get()), kAppliedBytes / sizeof(float));
+  const PageArray<float> block(kAppliedBytes / sizeof(float));
   return ServeSink(address_file, [&](int socket) {
     const Socket peer(socket);
     TlsEnd end(peer, /*server=*/true);
     if (!end.ready()) return;
     ReadTensors([&](char* to, size_t bytes) { return end.ReadBlock(to, bytes); },
-                [&](absl::string_view answer) { return end.Send(answer); }, use, block)
+                [&](absl::string_view answer) { return end.Send(answer); }, use, block.values())
         .IgnoreError();
   });
 }
@@ -328,11 +334,9 @@ absl::Status ServeTlsTensors(const std::string& address_file, Use use) {
 }  // namespace
 
 absl::Status ServeTcpSink(const std::string& address_file) {
-  const Pages block = MakePages(kBlockBytes);
+  const PageArray<char> block(kBlockBytes);
   // The sender reports its own errors.
-  return ServeSink(address_file, [&](int socket) {
-    ReadToEnd(Socket(socket), absl::MakeSpan(block.get(), kBlockBytes)).IgnoreError();
-  });
+  return ServeSink(address_file, [&](int socket) { ReadToEnd(Socket(socket), block.values()).IgnoreError(); });
 }
 
 absl::Status ServeSgdSink(const std::string& address_file) { return ServeTensors(address_file, Use::kApply); }
@@ -340,11 +344,11 @@ absl::Status ServeSgdSink(const std::string& address_file) { return ServeTensors
 absl::Status ServeAskingSink(const std::string& address_file) { return ServeTensors(address_file, Use::kNothing); }
 
 absl::Status ServeTlsSink(const std::string& address_file) {
-  const Pages block = MakePages(kBlockBytes);
+  const PageArray<char> block(kBlockBytes);
   return ServeSink(address_file, [&](int socket) {
     const Socket peer(socket);
     TlsEnd end(peer, /*server=*/true);
-    if (end.ready()) end.ReadToEnd(absl::MakeSpan(block.get(), kBlockBytes));
+    if (end.ready()) end.ReadToEnd(block.values());
   });
 }
 

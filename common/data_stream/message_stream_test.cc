@@ -94,15 +94,15 @@ class Inbox : public MessageReceiver {
   }
   absl::StatusOr<absl::Time> Tick(absl::Time now) override {
     ++ticks;
-    if (action_ != nullptr && std::this_thread::get_id() == action_thread_) {
-      if (absl::Status status = std::exchange(action_, nullptr)(); !status.ok()) return status;
+    if (const auto action = TakeAction(); action != nullptr) {
+      if (absl::Status status = action(); !status.ok()) return status;
     }
     return now + absl::Minutes(1);
   }
 
   // Has the next Tick in the calling thread, when that finds nothing to receive, call `action`, whose error it returns.
-  // Call it while no thread receives.
   void OnceInThisThread(std::function<absl::Status()> action) {
+    absl::MutexLock lock(&mutex_);
     action_thread_ = std::this_thread::get_id();
     action_ = std::move(action);
   }
@@ -138,11 +138,17 @@ class Inbox : public MessageReceiver {
     return half < 10 ? 1 : kPeriod / 2 - half;
   }
 
+  // Returns null unless there is an action for the calling thread.
+  std::function<absl::Status()> TakeAction() {
+    absl::MutexLock lock(&mutex_);
+    return std::this_thread::get_id() == action_thread_ ? std::exchange(action_, nullptr) : nullptr;
+  }
+
   std::string text_, elsewhere_;
   size_t arrived_ = 0;
-  std::function<absl::Status()> action_;
-  std::thread::id action_thread_;
   mutable absl::Mutex mutex_;
+  std::function<absl::Status()> action_ ABSL_GUARDED_BY(mutex_);
+  std::thread::id action_thread_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::pair<StreamFrame, std::string>> messages_ ABSL_GUARDED_BY(mutex_);
   std::map<std::thread::id, int> by_thread_ ABSL_GUARDED_BY(mutex_);
 };

@@ -20,9 +20,9 @@ grep -Eq '^wheel: .*/ballast-[0-9.]+-py3-none-manylinux_2_36_x86_64\.whl \([0-9.
 wheel=$(echo "$TEST_TMPDIR"/dist/*.whl)
 
 /usr/bin/python3 -m venv "$TEST_TMPDIR/venv" || fail "python3 makes no virtual environment"
-# pip_installs PYTHON [OPTION]...: puts the wheel into the environment of that Python.
+# pip_installs PYTHON: puts the wheel into the environment of that Python.
 pip_installs() {
-  "$TEST_TMPDIR/venv/bin/pip" --python "$1" install --no-index --quiet --disable-pip-version-check "${@:2}" "$wheel" \
+  "$TEST_TMPDIR/venv/bin/pip" --python "$1" install --no-index --quiet --disable-pip-version-check "$wheel" \
     2>"$TEST_TMPDIR/err" || fail "pip does not install the wheel for $1: $(<"$TEST_TMPDIR/err")"
 }
 pip_installs "$TEST_TMPDIR/venv/bin/python"
