@@ -8,7 +8,7 @@ load(":precompiled.bzl", "precompiled_copts", "precompiled_deps")
 _ARCHITECTURES = "arch=compute_80,code=[sm_80,sm_90,compute_80]"
 
 # What the files find parsed already (precompiled.bzl).
-_HEADERS = "message_headers"
+_HEADERS = "//bazel:system_headers"
 
 _EMULATOR = "//worker/device/cuda/emulator:cuda_runtime"
 

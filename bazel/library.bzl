@@ -21,13 +21,13 @@ def ballast_test(name, srcs = None, deps = [], copts = [], linkopts = [], header
       deps: libraries; GoogleTest with a main function and Abseil are added.
       copts: options of the compiler.
       linkopts: options of the linker.
-      headers: which of //bazel's headers its files find parsed already; by default those that fit `deps`.
+      headers: the label of the headers that its files find parsed already; by default those that fit its package.
       optimized: whether its own sources are optimized all the same, because they compute for seconds.
       **kwargs: as for cc_test.
     """
     headers = headers or headers_for(native.package_name(), deps, test = True)
     if optimized:
-        headers = headers[len("test_"):]
+        headers = headers.replace(":test_", ":")
     cc_test(
         name = name,
         srcs = srcs or [name + ".cc"],

@@ -111,6 +111,43 @@ MESSAGES = [
 # The options of the sources of tests; a precompiled header must have the same.
 TEST_COPTS = ["-O0"]
 
+# Folders of which hardly a file knows the protos.
+_WITHOUT_MESSAGES = [
+    "bench/peers",
+    "cli/data",
+    "cli/doctor",
+    "server/rpc/port",
+    "server/tables/range",
+    "worker/data/files",
+    "worker/device",
+]
+
+# Packages that declare `room_headers`, and the packages whose files find them parsed already: they include most of them.
+_OF_ROOMS = {
+    "//server/shard": [
+        "server",
+        "server/durability",
+        "server/replication",
+        "server/rpc",
+        "server/rpc/watch",
+        "tests/fault/durability",
+    ],
+}
+
+# The same of files of tests only.
+_OF_ROOMS_IN_TESTS = {
+    "//client": [
+        "client",
+        "tests/fault",
+        "tests/fault/control",
+        "tests/fault/jobs",
+        "tests/fault/oracle",
+        "tests/fault/overload",
+        "tests/fault/tables",
+    ],
+    "//server/shard": _OF_ROOMS["//server/shard"] + ["server/shard"],
+}
+
 def _precompiled_headers_impl(ctx):
     toolchain = find_cpp_toolchain(ctx)
     output = ctx.actions.declare_file(ctx.label.name + ".pch")
@@ -121,7 +158,8 @@ def _precompiled_headers_impl(ctx):
         unsupported_features = ctx.disabled_features,
     )
     base = ctx.file.base
-    own = cc_common.merge_cc_infos(cc_infos = [dep[CcInfo] for dep in ctx.attr.deps]).compilation_context
+    of_base = [ctx.attr.base[CcInfo]] if base else []
+    own = cc_common.merge_cc_infos(cc_infos = of_base + [dep[CcInfo] for dep in ctx.attr.deps]).compilation_context
     variables = cc_common.create_compile_variables(
         feature_configuration = features,
         cc_toolchain = toolchain,
@@ -161,12 +199,12 @@ def _precompiled_headers_impl(ctx):
             action_name = action,
             variables = variables,
         ),
-        inputs = depset([base] if base else [], transitive = [toolchain.all_files, own.headers]),
+        inputs = depset(transitive = [toolchain.all_files, own.headers]),
         outputs = [output],
         mnemonic = "PrecompileHeaders",
         progress_message = "Precompiling %s" % ctx.label.name,
     )
-    files = depset([output] + ([base] if base else []), transitive = [own.headers])
+    files = depset([output], transitive = [own.headers])
     return [
         DefaultInfo(files = depset([output])),
         CcInfo(compilation_context = cc_common.create_compilation_context(headers = files)),
@@ -176,7 +214,7 @@ precompiled_headers = rule(
     implementation = _precompiled_headers_impl,
     attrs = {
         # Precompiled headers that come before these.
-        "base": attr.label(allow_single_file = [".pch"]),
+        "base": attr.label(allow_single_file = [".pch"], providers = [CcInfo]),
         "copts": attr.string_list(),
         # Libraries of which `headers` are.
         "deps": attr.label_list(providers = [CcInfo]),
@@ -187,24 +225,52 @@ precompiled_headers = rule(
     toolchains = ["@bazel_tools//tools/cpp:toolchain_type"],
 )
 
+def room_headers(headers, deps, variants = ["", "test_"]):
+    """Precompiles headers of one package for files of others, on top of what most files include.
+
+    Args:
+      headers: the headers, relative to the tree.
+      deps: libraries of which they are.
+      variants: "" for files of programs, "test_" for those of tests.
+    """
+    for test in variants:
+        precompiled_headers(
+            name = test + "headers",
+            testonly = bool(test),
+            base = "//bazel:%smessage_headers" % test,
+            copts = TEST_COPTS if test else [],
+            headers = headers,
+            # Only for what uses it.
+            tags = ["manual"],
+            deps = deps,
+        )
+
 def headers_for(package, deps, test):
-    """Returns which headers of //bazel the files of a library or test find parsed already.
+    """Returns the label of the headers that the files of a library or test find parsed already.
 
     Args:
       package: the library's.
-      deps: the library's; in the folder common, they say whether it knows the protos. Nearly all else does.
+      deps: the library's; in the folder common, they say whether it knows the protos.
       test: whether its files are compiled with TEST_COPTS.
     """
-    knows_messages = not (package + "/").startswith("common/") or [dep for dep in deps if dep.startswith("//proto/")]
-    return ("test_" if test else "") + ("message_headers" if knows_messages else "system_headers")
+    test_prefix = "test_" if test else ""
+    for room, packages in (_OF_ROOMS_IN_TESTS if test else _OF_ROOMS).items():
+        if package in packages:
+            return room + ":%sheaders" % test_prefix
+    if (package + "/").startswith("common/"):
+        knows_messages = [dep for dep in deps if dep.startswith("//proto/")]
+    else:
+        knows_messages = not [folder for folder in _WITHOUT_MESSAGES if (package + "/").startswith(folder + "/")]
+    return "//bazel:" + test_prefix + ("message_headers" if knows_messages else "system_headers")
 
-def precompiled_copts(name):
-    """Options with which a file finds the headers of //bazel:`name` parsed already."""
-    root = Label("//bazel").workspace_root
+def precompiled_copts(headers):
+    """Options with which a file finds headers parsed already, of which it has the label."""
+    label = Label(headers)
+    path = [label.workspace_root, label.package, label.name + ".pch"]
     return select({
         str(Label("//bazel:precompiled")): [
             "-include-pch",
-            "/".join([part for part in ["$(GENDIR)", root, "bazel", name + ".pch"] if part]),
+            "/".join(["$(GENDIR)"] + [part for part in path if part]),
             # What the recorded names of this tree's headers are relative to.
             "-Xclang",
             "-isysroot",
@@ -214,9 +280,9 @@ def precompiled_copts(name):
         "//conditions:default": [],
     })
 
-def precompiled_deps(name):
-    """Dependencies of a target whose files are compiled with precompiled_copts(name)."""
+def precompiled_deps(headers):
+    """Dependencies of a target whose files are compiled with precompiled_copts(headers)."""
     return select({
-        str(Label("//bazel:precompiled")): [str(Label("//bazel:" + name))],
+        str(Label("//bazel:precompiled")): [str(Label(headers))],
         "//conditions:default": [],
     })

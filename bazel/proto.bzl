@@ -36,9 +36,9 @@ def cc_proto(name, srcs, deps = [], imports = [], services = False, visibility =
         name = name,
         srcs = [out for out in outs if out.endswith(".cc")],
         hdrs = [out for out in outs if out.endswith(".h")],
-        copts = ["-w"] + precompiled_copts("system_headers"),
+        copts = ["-w"] + precompiled_copts("//bazel:system_headers"),
         strip_include_prefix = "/proto",
         visibility = visibility,
         deps = deps + (["@system//:grpc"] if services else ["@system//:protobuf"]) +
-               precompiled_deps("system_headers"),
+               precompiled_deps("//bazel:system_headers"),
     )

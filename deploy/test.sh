@@ -71,7 +71,7 @@ run_tests() {
   if ((ended > 0)) && [[ $status == [03] ]]; then status=$ended; fi
 }
 if ((${#patterns[@]} == 0)); then
-  run_tests waiting --local_test_jobs=$((2 * $(nproc))) -- //tests:waiting
+  run_tests waiting --jobs=$((2 * $(nproc))) --local_test_jobs=$((2 * $(nproc))) -- //tests:waiting
   patterns=(//... -//tests:waiting)
 fi
 # As many tests at once as there are processors, which is Bazel's default. With one more, tests whose processes compute

@@ -25,6 +25,7 @@ def cluster_test(name, deps = [], **kwargs):
             "//tests/testing:cluster",
             "@system//:grpc",
         ],
+        headers = "//tests/testing:test_headers",
         **kwargs
     )
 

@@ -2,7 +2,7 @@
 
 load("//bazel:precompiled.bzl", "TEST_COPTS", "precompiled_copts", "precompiled_deps")
 
-_HEADERS = "test_message_headers"
+_HEADERS = "//bazel:test_message_headers"
 
 def fuzz_target(name, deps, timeout = "short", tags = [], runs = None):
     """Declares a target.
