@@ -1,12 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/data_stream/message_stream.h"
 
-#include <fcntl.h>
-#include <gmock/gmock.h>
-#include <netinet/in.h>
-#include <poll.h>
-#include <sys/socket.h>
-#include <unistd.h>
+#include <sys/uio.h>
 
 #include <algorithm>
 #include <atomic>
@@ -14,7 +9,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <random>
 #include <string>
 #include <thread>
 #include <utility>
@@ -23,47 +17,15 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "common/data_stream/stream_socket_fixture.h"
 #include "common/wire/limits.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
 
 namespace ballast {
 namespace {
 
 using ::testing::HasSubstr;
-using Sockets = std::pair<std::unique_ptr<StreamSocket>, std::unique_ptr<StreamSocket>>;
-
-// Returns the two ends of a TCP connection.
-Sockets Connect() {
-  const int listener = socket(AF_INET, SOCK_STREAM, 0), client = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof(address);
-  EXPECT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&address), length), 0);
-  EXPECT_EQ(listen(listener, 1), 0);
-  getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length);
-  EXPECT_EQ(connect(client, reinterpret_cast<sockaddr*>(&address), length), 0);
-  const int server = accept(listener, nullptr, nullptr);
-  close(listener);
-  for (const int file : {client, server}) fcntl(file, F_SETFL, O_NONBLOCK);
-  return {std::make_unique<StreamSocket>(client), std::make_unique<StreamSocket>(server)};
-}
-
-// Both encrypt with these keys, with the cipher that the client prefers; returns how that ends for the client.
-absl::Status Encrypt(Sockets& sockets, const std::string& client_key, const std::string& server_key,
-                     StreamSocket::Cipher cipher = StreamSocket::FastestCipher()) {
-  absl::Status at_server;
-  std::thread server([&] {
-    at_server = sockets.second->Encrypt(StreamSocket::Side::kServer, server_key, absl::Seconds(30));
-    if (!at_server.ok()) sockets.second->ShutDown();
-  });
-  const absl::Status at_client =
-      sockets.first->Encrypt(StreamSocket::Side::kClient, client_key, absl::Seconds(30), cipher);
-  if (!at_client.ok()) sockets.first->ShutDown();
-  server.join();
-  return at_client.ok() ? at_server : at_client;
-}
-
-std::string Key(char fill) { return std::string(StreamSocket::kKeyBytes, fill); }
 
 // Keeps what arrives.
 class Inbox : public MessageReceiver {
@@ -204,37 +166,6 @@ StreamFrame Call(uint32_t number, uint32_t subject = 0) {
   frame.number = number;
   frame.subject = subject;
   return frame;
-}
-
-std::string Text(size_t bytes, uint32_t seed) {
-  std::mt19937 random(seed);
-  std::string text(bytes, '\0');
-  for (char& c : text) c = static_cast<char>(random());
-  return text;
-}
-
-TEST(StreamFrameTest, IsDecodedAsEncoded) {
-  StreamFrame frame = Call(7, 5);
-  frame.kind = StreamFrame::Kind::kResponse;
-  frame.bytes = kMaxMessageBytes;
-  frame.lead = 99;
-  frame.caller = {1, 2, 3, true};
-  const auto bytes = EncodeStreamFrame(frame);
-  const absl::StatusOr<StreamFrame> decoded = DecodeStreamFrame({bytes.data(), bytes.size()});
-  ASSERT_TRUE(decoded.ok());
-  EXPECT_EQ(*decoded, frame);
-}
-
-TEST(StreamFrameTest, RefusesOtherKindsAndSizes) {
-  StreamFrame frame = Call(1);
-  frame.kind = static_cast<StreamFrame::Kind>(4);
-  auto bytes = EncodeStreamFrame(frame);
-  EXPECT_THAT(DecodeStreamFrame({bytes.data(), bytes.size()}).status().ToString(),
-              HasSubstr("got kind 4, want 1 to 3"));
-  frame = Call(1);
-  frame.bytes = UINT32_MAX;
-  bytes = EncodeStreamFrame(frame);
-  EXPECT_THAT(DecodeStreamFrame({bytes.data(), bytes.size()}).status().ToString(), HasSubstr("4294967295 bytes, want"));
 }
 
 // Without TLS, and with either cipher.
@@ -574,72 +505,6 @@ TEST_P(MessageStreamTest, DamagedFramesEndTheStream) {
     ASSERT_EQ(*right_socket->Write({&piece, 1}), noise.size());
     EXPECT_THAT(left.Join().ToString(), HasSubstr("frame of a data stream: got kind"));
   }
-}
-
-TEST(StreamSocketTest, AnotherKeyIsRefused) {
-  Sockets sockets = Connect();
-  EXPECT_EQ(Encrypt(sockets, Key('a'), Key('b')).code(), absl::StatusCode::kUnavailable);
-}
-
-TEST(StreamSocketTest, SilenceDuringTheHandshakeEndsIt) {
-  Sockets sockets = Connect();
-  const absl::Status status = sockets.first->Encrypt(StreamSocket::Side::kClient, Key('a'), absl::Milliseconds(50));
-  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
-}
-
-// Writes all of the text, in pieces that differ with each write, and reads it at the other end.
-std::string WriteAndRead(StreamSocket& from, StreamSocket& to, const std::string& text) {
-  std::mt19937 random(1);
-  std::string got;
-  std::vector<char> part(50'000);
-  size_t written = 0;
-  int cut = 0;
-  while (got.size() < text.size()) {
-    std::vector<iovec> pieces;
-    for (size_t at = written; at < text.size();) {
-      const size_t bytes = std::min<size_t>(random() % 40'000, text.size() - at);
-      pieces.push_back({const_cast<char*>(text.data()) + at, bytes});
-      at += bytes;
-    }
-    if (!pieces.empty()) {
-      const absl::StatusOr<size_t> sent = from.Write(pieces);
-      if (!sent.ok()) return std::string(sent.status().message());
-      written += *sent;
-      if (written < text.size()) ++cut;
-    }
-    const absl::StatusOr<size_t> read = to.Read(absl::MakeSpan(part));
-    if (!read.ok()) return std::string(read.status().message());
-    got.append(part.data(), *read);
-  }
-  EXPECT_GT(cut, 1);
-  return got;
-}
-
-TEST(StreamSocketTest, AWriteThatWasCutGoesOnWithOtherPieces) {
-  for (const bool encrypted : {false, true}) {
-    Sockets sockets = Connect();
-    const int bytes = 20'000;
-    for (const auto& socket : {&sockets.first, &sockets.second}) {
-      ASSERT_EQ(setsockopt((*socket)->descriptor(), SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes)), 0);
-    }
-    if (encrypted) ASSERT_TRUE(Encrypt(sockets, Key('k'), Key('k')).ok());
-    const std::string text = Text(3'000'000, 7);
-    EXPECT_TRUE(WriteAndRead(*sockets.first, *sockets.second, text) == text) << encrypted;
-    EXPECT_TRUE(WriteAndRead(*sockets.second, *sockets.first, text) == text) << encrypted;
-  }
-}
-
-TEST(StreamSocketTest, DamagedBytesEndAnEncryptedStream) {
-  Sockets sockets = Connect();
-  // The raw connection stays at hand.
-  const int raw = dup(sockets.first->descriptor());
-  ASSERT_TRUE(Encrypt(sockets, Key('k'), Key('k')).ok());
-  Peer right(std::move(sockets.second));
-  right.Start();
-  const std::string noise(100, '\x17');
-  ASSERT_EQ(write(raw, noise.data(), noise.size()), static_cast<ssize_t>(noise.size()));
-  EXPECT_EQ(right.Join().code(), absl::StatusCode::kUnavailable);
-  close(raw);
 }
 
 }  // namespace
