@@ -26,7 +26,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 deploy/setup.sh
 
 echo "quickstart: building (takes several minutes the first time)"
-bazel build //server:ballast_server //worker:ballast_worker //cli:ballast
+# With the package of the README's Python examples, which adds little.
+bazel build //server:ballast_server //worker:ballast_worker //cli:ballast //python
 # Flags are given once: a default gives way to the same flag among the options.
 defaults=()
 for flag in --servers --workers; do
