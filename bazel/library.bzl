@@ -1,7 +1,7 @@
 """Declares libraries and programs, and tests, which are next to what they test."""
 
 load("@rules_cc//cc:defs.bzl", "cc_binary", "cc_library", "cc_test")
-load(":precompiled.bzl", "TEST_COPTS", "headers_for", "precompiled_copts", "precompiled_deps")
+load(":precompiled.bzl", "TEST_COPTS", "headers_for", "is_in", "precompiled_copts", "precompiled_deps")
 
 _ABSEIL = "@system//:absl"
 
@@ -57,7 +57,7 @@ def ballast_binary(name, deps = [], copts = [], **kwargs):
 
 def _is_for_tests():
     """Returns whether the package is in the folder tests, of which nothing is optimized (decision 0058)."""
-    return (native.package_name() + "/").startswith("tests/")
+    return is_in(native.package_name(), "tests")
 
 def ballast_library(name, srcs = None, hdrs = None, deps = [], copts = [], test = True, **kwargs):
     """A C++ library, and its test if the folder has `name`_test.cc.

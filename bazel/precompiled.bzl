@@ -122,7 +122,8 @@ _WITHOUT_MESSAGES = [
     "worker/device",
 ]
 
-# Packages that declare `room_headers`, and the packages whose files find them parsed already: they include most of them.
+# Packages that declare a `precompiled_layer`, and the packages whose files find it parsed already: they include most of
+# its headers.
 _OF_ROOMS = {
     "//server/shard": [
         "server",
@@ -225,25 +226,39 @@ precompiled_headers = rule(
     toolchains = ["@bazel_tools//tools/cpp:toolchain_type"],
 )
 
-def room_headers(headers, deps, variants = ["", "test_"]):
-    """Precompiles headers of one package for files of others, on top of what most files include.
+def precompiled_layer(
+        headers,
+        deps,
+        name = "headers",
+        base = "//bazel:message_headers",
+        variants = ["", "test_"],
+        **kwargs):
+    """Precompiles headers on top of others, for files of programs and for those of tests.
 
     Args:
       headers: the headers, relative to the tree.
       deps: libraries of which they are.
+      name: what it makes is called so, and test_`name`.
+      base: the label of the headers below, without test_.
       variants: "" for files of programs, "test_" for those of tests.
+      **kwargs: as for precompiled_headers.
     """
     for test in variants:
         precompiled_headers(
-            name = test + "headers",
+            name = test + name,
             testonly = bool(test),
-            base = "//bazel:%smessage_headers" % test,
+            base = base.replace(":", ":" + test),
             copts = TEST_COPTS if test else [],
             headers = headers,
             # Only for what uses it.
             tags = ["manual"],
             deps = deps,
+            **kwargs
         )
+
+def is_in(package, folder):
+    """Returns whether a package is in a folder, or is the folder's own."""
+    return (package + "/").startswith(folder + "/")
 
 def headers_for(package, deps, test):
     """Returns the label of the headers that the files of a library or test find parsed already.
@@ -257,10 +272,10 @@ def headers_for(package, deps, test):
     for room, packages in (_OF_ROOMS_IN_TESTS if test else _OF_ROOMS).items():
         if package in packages:
             return room + ":%sheaders" % test_prefix
-    if (package + "/").startswith("common/"):
+    if is_in(package, "common"):
         knows_messages = [dep for dep in deps if dep.startswith("//proto/")]
     else:
-        knows_messages = not [folder for folder in _WITHOUT_MESSAGES if (package + "/").startswith(folder + "/")]
+        knows_messages = not [folder for folder in _WITHOUT_MESSAGES if is_in(package, folder)]
     return "//bazel:" + test_prefix + ("message_headers" if knows_messages else "system_headers")
 
 def precompiled_copts(headers):

@@ -71,7 +71,9 @@ run_tests() {
   if ((ended > 0)) && [[ $status == [03] ]]; then status=$ended; fi
 }
 if ((${#patterns[@]} == 0)); then
-  run_tests waiting --jobs=$((2 * $(nproc))) --local_test_jobs=$((2 * $(nproc))) -- //tests:waiting
+  # Bazel runs no more tests at once than --jobs says.
+  at_once=$((2 * $(nproc)))
+  run_tests waiting --jobs="$at_once" --local_test_jobs="$at_once" -- //tests:waiting
   patterns=(//... -//tests:waiting)
 fi
 # As many tests at once as there are processors, which is Bazel's default. With one more, tests whose processes compute

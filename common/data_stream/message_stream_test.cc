@@ -2,6 +2,7 @@
 #include "common/data_stream/message_stream.h"
 
 #include <sys/uio.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -505,6 +506,19 @@ TEST_P(MessageStreamTest, DamagedFramesEndTheStream) {
     ASSERT_EQ(*right_socket->Write({&piece, 1}), noise.size());
     EXPECT_THAT(left.Join().ToString(), HasSubstr("frame of a data stream: got kind"));
   }
+}
+
+TEST(EncryptedStreamTest, DamagedBytesEndIt) {
+  Sockets sockets = Connect();
+  // The raw connection stays at hand.
+  const int raw = dup(sockets.first->descriptor());
+  ASSERT_TRUE(Encrypt(sockets, Key('k'), Key('k')).ok());
+  Peer right(std::move(sockets.second));
+  right.Start();
+  const std::string noise(100, '\x17');
+  ASSERT_EQ(write(raw, noise.data(), noise.size()), static_cast<ssize_t>(noise.size()));
+  EXPECT_EQ(right.Join().code(), absl::StatusCode::kUnavailable);
+  close(raw);
 }
 
 }  // namespace
