@@ -107,7 +107,8 @@ std::optional<MessageSpot> WritePieces(const grpc::ByteBuffer& message, const Sh
 }
 
 absl::StatusOr<std::vector<BufferPool::Buffer>> ReadPieces(MessageSpot spot, absl::Span<const char> slot,
-                                                           const SharedHeapReader& heap, BufferPool& pool) {
+                                                           const SharedHeapReader& heap, BufferPool& pool,
+                                                           BufferPool::Stay stay) {
   const absl::StatusOr<std::vector<Piece>> list = ListAt(spot, slot);
   if (!list.ok()) return list.status();
   std::vector<BufferPool::Buffer> message;
@@ -119,10 +120,10 @@ absl::StatusOr<std::vector<BufferPool::Buffer>> ReadPieces(MessageSpot spot, abs
       continue;
     }
     if (const std::optional<absl::string_view> lent = heap.At(piece.offset, piece.bytes); lent.has_value()) {
-      message.push_back(pool.Copy(*lent));
+      message.push_back(pool.Copy(*lent, stay));
       continue;
     }
-    BufferPool::Buffer& buffer = message.emplace_back(pool.Get(piece.bytes));
+    BufferPool::Buffer& buffer = message.emplace_back(pool.Get(piece.bytes, 0, stay));
     for (size_t read = 0; read < piece.bytes;) {
       const size_t part = std::min<size_t>(kReadBytes, piece.bytes - read);
       if (!heap.Read(piece.offset + read, {buffer.data() + read, part})) return NotInHeap(piece);

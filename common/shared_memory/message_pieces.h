@@ -29,7 +29,8 @@ std::optional<MessageSpot> WritePieces(const grpc::ByteBuffer& message, const Sh
 // whose floats are checked if it is of the heap. Reads each byte once. INVALID_ARGUMENT if a piece is neither in the
 // slot nor in the heap, or the message is larger than messages may be.
 absl::StatusOr<std::vector<BufferPool::Buffer>> ReadPieces(MessageSpot list, absl::Span<const char> slot,
-                                                           const SharedHeapReader& heap, BufferPool& pool);
+                                                           const SharedHeapReader& heap, BufferPool& pool,
+                                                           BufferPool::Stay stay = BufferPool::Stay::kShort);
 
 // Returns the pieces of a message where they are. INVALID_ARGUMENT as for ReadPieces.
 absl::StatusOr<std::vector<absl::string_view>> ViewPieces(MessageSpot list, absl::Span<const char> slot,

@@ -35,22 +35,33 @@ class BufferPool::Store {
  public:
   explicit Store(size_t kept_bytes) : kept_bytes_(kept_bytes) {}
 
-  Memory Take(size_t bytes) {
+  Memory Take(size_t bytes, Stay stay) {
     {
       absl::MutexLock lock(&mutex_);
-      // What was used last is most likely still in the caches.
-      for (auto memory = free_.rbegin(); memory != free_.rend(); ++memory) {
-        if (memory->bytes < bytes || memory->bytes - bytes > bytes / kWaste) continue;
-        Memory taken = std::move(*memory);
-        taken.in_caches = taken_bytes_ - taken.free_since <= kCachedBytes;
-        free_.erase(std::next(memory).base());
+      const auto fits = [bytes](const Memory& one) {
+        return one.bytes >= bytes && one.bytes - bytes <= bytes / kWaste;
+      };
+      auto found = free_.end();
+      if (stay == Stay::kLong) {
+        found = std::find_if(free_.begin(), free_.end(), fits);
+      } else if (const auto last = std::find_if(free_.rbegin(), free_.rend(), fits); last != free_.rend()) {
+        found = std::next(last).base();
+      }
+      if (found != free_.end()) {
+        Memory taken = std::move(*found);
+        free_.erase(found);
         free_bytes_ -= taken.bytes;
+        taken.in_caches = taken_bytes_ - taken.taken_at <= kCachedBytes;
         taken_bytes_ += taken.bytes;
+        taken.taken_at = taken_bytes_;
         return taken;
       }
-      taken_bytes_ += bytes;
     }
-    return {std::unique_ptr<char, Free>(Allocate(bytes)), bytes};
+    Memory taken = {std::unique_ptr<char, Free>(Allocate(bytes)), bytes};
+    absl::MutexLock lock(&mutex_);
+    taken_bytes_ += bytes;
+    taken.taken_at = taken_bytes_;
+    return taken;
   }
 
   void GiveBack(Memory memory) {
@@ -58,8 +69,9 @@ class BufferPool::Store {
     std::vector<Memory> rest;
     absl::MutexLock lock(&mutex_);
     free_bytes_ += memory.bytes;
-    memory.free_since = taken_bytes_;
-    free_.push_back(std::move(memory));
+    const auto earlier = std::find_if(free_.rbegin(), free_.rend(),
+                                      [&memory](const Memory& one) { return one.taken_at < memory.taken_at; });
+    free_.insert(earlier.base(), std::move(memory));
     while (free_bytes_ > kept_bytes_) {
       free_bytes_ -= free_.front().bytes;
       freed_bytes.fetch_add(free_.front().bytes, std::memory_order_relaxed);
@@ -76,7 +88,7 @@ class BufferPool::Store {
  private:
   const size_t kept_bytes_;
   mutable absl::Mutex mutex_;
-  // The one that was used last is at the end.
+  // In the order in which they were taken.
   std::deque<Memory> free_ ABSL_GUARDED_BY(mutex_);
   size_t free_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   // Bytes of all memory that was ever taken.
@@ -107,12 +119,12 @@ size_t BufferPool::free_bytes() const { return store_->free_bytes(); }
 
 uint64_t BufferPool::TakeFreedBytes() { return freed_bytes.exchange(0, std::memory_order_relaxed); }
 
-BufferPool::Buffer BufferPool::Get(size_t size, size_t lead) {
+BufferPool::Buffer BufferPool::Get(size_t size, size_t lead, Stay stay) {
   const size_t ahead = (kAlignment - lead % kAlignment) % kAlignment;
   const size_t bytes = ahead + size;
   Buffer buffer;
   if (bytes >= kLeastPooledBytes && size <= most_bytes_) {
-    buffer.memory_ = store_->Take(RoundUp(bytes, kPage));
+    buffer.memory_ = store_->Take(RoundUp(bytes, kPage), stay);
     buffer.store_ = store_;
   } else {
     const size_t rounded = RoundUp(std::max<size_t>(bytes, 1), kAlignment);
@@ -123,9 +135,9 @@ BufferPool::Buffer BufferPool::Get(size_t size, size_t lead) {
   return buffer;
 }
 
-BufferPool::Buffer BufferPool::Copy(absl::string_view message) {
+BufferPool::Buffer BufferPool::Copy(absl::string_view message, Stay stay) {
   const size_t ahead = reinterpret_cast<uintptr_t>(message.data()) % kAlignment;
-  Buffer buffer = Get(message.size(), (kAlignment - ahead) % kAlignment);
+  Buffer buffer = Get(message.size(), (kAlignment - ahead) % kAlignment, stay);
   buffer.finite_ = CopyLargeAndCheck(message, buffer.data_, buffer.was_in_caches() ? CopyTo::kCaches : CopyTo::kMemory);
   buffer.checked_ = message.size();
   return buffer;

@@ -21,9 +21,9 @@ class BufferPool {
   struct Memory {
     std::unique_ptr<char, Free> start;
     size_t bytes = 0;
-    // Bytes of all memory that the store had given out when this became free.
-    uint64_t free_since = 0;
-    // Messages have used little else since this memory was used last.
+    // Bytes of all memory that was ever taken from the store, when this was taken last.
+    uint64_t taken_at = 0;
+    // Little else was taken between then and the time before.
     bool in_caches = false;
   };
   class Store;
@@ -77,13 +77,18 @@ class BufferPool {
     bool finite_ = true;
   };
 
+  // How long a message will probably be kept. Matters for speed only: memory that is likely in the caches is for those
+  // that are soon gone, so that it stays there.
+  enum class Stay { kShort, kLong };
+
   // `most_bytes`: size of the largest message that is worth keeping memory for. `kept_bytes`: the most that is kept.
   BufferPool(size_t most_bytes, size_t kept_bytes);
 
   // Returns memory for a message of that size, of which the byte `lead`, below kAlignment, is aligned to kAlignment.
-  Buffer Get(size_t size, size_t lead = 0);
+  // One that stays short gets the memory that is most likely in the caches, and leaves it there for the next.
+  Buffer Get(size_t size, size_t lead = 0, Stay stay = Stay::kShort);
   // Reads each byte once. Bytes that are aligned to kAlignment in `message` are also aligned in the copy.
-  Buffer Copy(absl::string_view message);
+  Buffer Copy(absl::string_view message, Stay stay = Stay::kShort);
 
   // Bytes of the memory that is kept and free now.
   size_t free_bytes() const;

@@ -83,6 +83,32 @@ TEST(BufferPoolTest, MemoryIsInTheCachesUntilMessagesHaveUsedMuchElse) {
   EXPECT_FALSE(pool.Get(kBytes).was_in_caches());
 }
 
+TEST(BufferPoolTest, MemoryOfAMessageThatWasKeptIsNoLongerInTheCaches) {
+  BufferPool pool(kBytes, 2 * kBytes);
+  BufferPool::Buffer kept = pool.Get(kBytes);
+  for (size_t used = 0; used <= BufferPool::kCachedBytes; used += kBytes / 2) pool.Get(kBytes / 2);
+  kept = {};
+  EXPECT_FALSE(pool.Get(kBytes).was_in_caches());
+}
+
+TEST(BufferPoolTest, AMessageThatWillBeKeptLeavesMemoryInTheCachesForOthers) {
+  constexpr size_t kSize = 160 << 10;
+  BufferPool pool(kBytes, kBytes);
+  BufferPool::Buffer first = pool.Get(kSize), second = pool.Get(kSize), third = pool.Get(kSize);
+  const void *const first_at = first.data(), *const second_at = second.data(), *const third_at = third.data();
+  // Given back in another order: what counts is when the memory was taken.
+  third = {};
+  first = {};
+  second = {};
+  BufferPool::Buffer kept = pool.Get(kSize, 0, BufferPool::Stay::kLong);
+  BufferPool::Buffer soon_gone = pool.Get(kSize, 0, BufferPool::Stay::kShort);
+  EXPECT_EQ(kept.data(), first_at);
+  EXPECT_EQ(soon_gone.data(), third_at);
+  kept = {};
+  alignas(BufferPool::kAlignment) static const char message[kSize] = {};
+  EXPECT_EQ(pool.Copy({message, kSize}, BufferPool::Stay::kLong).bytes().data(), second_at);
+}
+
 TEST(BufferPoolTest, TheWantedByteIsAligned) {
   BufferPool pool(kBytes, 2 * kBytes);
   for (const size_t size : {0, 1, 100, 100000, 1000000}) {

@@ -64,6 +64,8 @@ class DataPlane::Call : public std::enable_shared_from_this<Call> {
   // The carrier's part, of a call that has not ended yet. Both end it.
   virtual void Send(grpc::ByteBuffer response) = 0;
   virtual void Fail(const absl::Status& status) = 0;
+  // The shard has taken the request's gradients.
+  virtual void Pushed(const PushOutcome&) {}
   // Returns whether an answer's values may stay where they are.
   virtual bool TakesPieces() const { return false; }
   // Soon calls `then`, which keeps the call, in a thread for the client.

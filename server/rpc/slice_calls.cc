@@ -76,6 +76,7 @@ absl::StatusOr<DataPlane::Call::Taken<Envelope>> DataPlane::Call::TakePush(Check
   const absl::StatusOr<PushOutcome> outcome =
       plane_->shard_->Push(header.job(), DecodeTicket(header), gradients, &plane_->pushed_);
   if (!outcome.ok()) return outcome.status();
+  Pushed(*outcome);
   taken.outcome = *outcome;
   taken.envelope = std::move(message->envelope);
   // The envelope may wait long, and no budget covers unknown fields.

@@ -79,6 +79,8 @@ class DataPlane::SlotCall : public Call {
     port_->Respond(slot_, {.code = grpc::OK, .offset = spot->offset, .bytes = spot->bytes});
   }
 
+  void Pushed(const PushOutcome& outcome) override { port_->Pushed(outcome); }
+
   bool TakesPieces() const override { return request_.takes_pieces; }
 
   void RunLater(absl::AnyInvocable<void() &&> then) override { port_->RunLater(std::move(then)); }
@@ -120,7 +122,8 @@ absl::StatusOr<std::vector<BufferPool::Buffer>> DataPlane::SlotPort::Read(uint32
       return absl::InvalidArgumentError(
           "message in shared memory: got pieces of a heap that this server does not read");
     }
-    absl::StatusOr<std::vector<BufferPool::Buffer>> message = ReadPieces(spot, Slot(slot), *heap_, plane_.buffers_);
+    absl::StatusOr<std::vector<BufferPool::Buffer>> message =
+        ReadPieces(spot, Slot(slot), *heap_, plane_.buffers_, stay_.next());
     if (!message.ok() || region_->EndRequestLoan(slot)) return message;
     return absl::CancelledError("message in shared memory: the client has taken it back");
   }

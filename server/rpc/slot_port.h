@@ -20,6 +20,7 @@
 #include "grpcpp/support/byte_buffer.h"
 #include "server/rpc/data_call.h"
 #include "server/rpc/data_plane.h"
+#include "server/rpc/stay_forecast.h"
 
 namespace ballast {
 
@@ -60,6 +61,7 @@ class DataPlane::SlotPort : public std::enable_shared_from_this<SlotPort> {
   const std::string& peer() const { return peer_; }
   // Runs the task in Run's thread. A call that has not ended must own it.
   void RunLater(absl::AnyInvocable<void() &&> task) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Pushed(const PushOutcome& outcome) { stay_.Took(outcome); }
   // Counts a call that no longer exists.
   void CallGone();
 
@@ -94,6 +96,7 @@ class DataPlane::SlotPort : public std::enable_shared_from_this<SlotPort> {
   // By slot: it has a call without a response. Whatever the client writes there, it gets no second one.
   std::vector<std::atomic<bool>> busy_;
   std::atomic<bool> stopped_{false};
+  StayForecast stay_;
   std::atomic<int> under_way_{0};
   absl::Mutex mutex_;
   std::vector<absl::AnyInvocable<void() &&>> tasks_ ABSL_GUARDED_BY(mutex_);

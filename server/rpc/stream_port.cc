@@ -73,6 +73,8 @@ class DataPlane::StreamCall : public Call {
     port_->Respond(number_, response, [self] { self->Sent(); });
   }
 
+  void Pushed(const PushOutcome& outcome) override { port_->Pushed(outcome); }
+
   void RunLater(absl::AnyInvocable<void() &&> then) override { port_->RunLater(std::move(then)); }
 
   void Fail(const absl::Status& status) override {
@@ -130,7 +132,7 @@ absl::StatusOr<char*> DataPlane::StreamPort::Room(const StreamFrame& frame) {
   if (!call.ok()) return call.status();
   arriving_ = *std::move(call);
   if (arriving_ == nullptr) return nullptr;
-  request_ = plane_.buffers_.Get(frame.bytes, frame.lead);
+  request_ = plane_.buffers_.Get(frame.bytes, frame.lead, stay_.next());
   return request_.data();
 }
 

@@ -17,6 +17,7 @@
 #include "common/wire/buffer_pool.h"
 #include "server/rpc/data_call.h"
 #include "server/rpc/data_plane.h"
+#include "server/rpc/stay_forecast.h"
 
 namespace ballast {
 
@@ -38,6 +39,7 @@ class DataPlane::StreamPort : public MessageReceiver, public std::enable_shared_
   void RespondError(uint32_t number, const absl::Status& status);
   const std::string& token() const { return holder_.token; }
   const std::string& peer() const { return holder_.peer; }
+  void Pushed(const PushOutcome& outcome) { stay_.Took(outcome); }
   // Runs the task in Run's thread; never if the stream has ended.
   void RunLater(absl::AnyInvocable<void() &&> task) { stream_.RunLater(std::move(task)); }
 
@@ -61,6 +63,7 @@ class DataPlane::StreamPort : public MessageReceiver, public std::enable_shared_
   // Used by Run's thread: the call whose request is arriving; null if it has been refused. And the request.
   std::shared_ptr<StreamCall> arriving_;
   BufferPool::Buffer request_;
+  StayForecast stay_;
   mutable absl::Mutex mutex_;
   // Not OK: takes no more calls.
   absl::Status stopped_ ABSL_GUARDED_BY(mutex_);
