@@ -57,6 +57,21 @@ void CopyPanelRow(const float* from, int64_t n, float* to) {
   }
 }
 
+// Copies the first n numbers of a panel's row, and pads it with zeros.
+void PackPanelRow(const float* from, int64_t n, int64_t width, float* to) {
+  CopyPanelRow(from, n, to);
+  if (n < width) std::fill(to + n, to + width, 0.0f);
+}
+
+// Copies a row to consecutive panels of a width that the compiler knows.
+template <int64_t kWidth>
+void PackRowTo(const float* from, int64_t columns, int64_t panel, float* to) {
+  for (; columns >= kWidth; columns -= kWidth, from += kWidth, to += panel) {
+    std::memcpy(to, from, kWidth * sizeof(float));
+  }
+  if (columns > 0) PackPanelRow(from, columns, kWidth, to);
+}
+
 }  // namespace
 
 void Transpose(const float* from, int64_t from_row, int64_t rows, int64_t columns, float* to, int64_t to_row) {
@@ -81,12 +96,24 @@ void PackPanels(const float* from, int64_t from_row, int64_t depth, int64_t colu
     float* panel = to + first * width;
     for (int64_t j = 0; j < columns; j += width, panel += depth * width) {
       const int64_t n = std::min(width, columns - j);
-      for (int64_t p = 0; p < rows; ++p) {
-        float* const row = panel + p * width;
-        CopyPanelRow(from + p * from_row + j, n, row);
-        std::fill(row + n, row + width, 0.0f);
-      }
+      for (int64_t p = 0; p < rows; ++p) PackPanelRow(from + p * from_row + j, n, width, panel + p * width);
     }
+  }
+}
+
+void BlockPacker::PackRow() {
+  // Memory answers before so many rows have been packed.
+  constexpr int64_t kRowsAhead = 4;
+  constexpr int64_t kLine = 16;
+  const float* const from = from_ + packed_ * from_row_;
+  const int64_t ahead = packed_ + kRowsAhead;
+  const float* const soon = ahead < rows_ ? from_ + ahead * from_row_ : then_ + (ahead - rows_) * from_row_;
+  for (int64_t j = 0; j < columns_; j += kLine) __builtin_prefetch(soon + j, 0, 2);
+  float* const to = to_ + packed_ * width_;
+  if (width_ == 16) {
+    PackRowTo<16>(from, columns_, panel_, to);
+  } else {
+    PackRowTo<64>(from, columns_, panel_, to);
   }
 }
 

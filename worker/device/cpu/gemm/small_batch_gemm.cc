@@ -143,54 +143,62 @@ void SmallBatchGemm::InputGradient(const Product& q) {
   });
 }
 
-// Uses the interleaved a. The weights b [depth, columns] are the right side, in blocks of depth_of_block rows and
-// columns_of_block. Rows of a large matrix are often a power of two apart, so that a panel's rows would evict each
-// other from the cache: the first tiles that read a panel pack it for later ones, and all tiles together prefetch the
-// next block. A panel (8 or 16 KiB) stays in the L1 cache while its tiles are computed; the packed block (128 KiB), the
-// next one and the sums stay in the L2 cache.
+// Uses the interleaved a. The weights b [depth, columns] are the right side, in blocks, each packed while the tiles of
+// the one before are computed. A panel (8 or 16 KiB) stays in the L1 cache while its tiles are computed; two blocks (64
+// or 128 KiB each) stay in the L2 cache, and so do the sums of some columns, through whose blocks the depth passes.
 void SmallBatchGemm::InputGradientColumns(const Product& q, Range range, std::vector<float>& memory) const {
-  constexpr int64_t kBlock = 32768;
+  constexpr int64_t kMostSums = 65536;
   const int64_t width = kernel_.width();
-  const int64_t depth_of_block = width > 16 ? 64 : 128;
-  const int64_t columns_of_block = kBlock / depth_of_block;
-  float* const block = Reserve(memory, kBlock + columns_of_block * q.rows);
-  // Stored in panels [rows, width].
-  float* const sums = block + kBlock;
-  Tile tile{.right_row = q.columns, .c_row = width, .fetch_row = q.columns};
-  for (int64_t j0 = range.begin; j0 < range.end; j0 += columns_of_block) {
-    const int64_t columns = std::min(columns_of_block, range.end - j0);
+  const bool wide = width > 16;
+  const int64_t depth_of_block = wide ? 64 : 128;
+  const int64_t columns_of_block = wide ? 512 : 128;
+  const int64_t columns_at_once = std::max(kMostSums / q.rows / columns_of_block, int64_t{1}) * columns_of_block;
+  std::vector<Block> blocks;
+  for (int64_t j0 = range.begin; j0 < range.end; j0 += columns_at_once) {
+    const int64_t j1 = std::min(j0 + columns_at_once, range.end);
     for (int64_t p = 0; p < q.depth; p += depth_of_block) {
-      tile.depth = std::min(depth_of_block, q.depth - p);
-      tile.accumulate = p > 0;
-      // The next block, which the first tiles prefetch in pieces of kRows rows and depth_of_block columns.
-      const bool last = p + depth_of_block >= q.depth;
-      const int64_t next_p = last ? 0 : p + depth_of_block;
-      const int64_t next_j = last ? j0 + columns_of_block : j0;
-      const int64_t next_columns = std::min(columns_of_block, range.end - next_j);
-      const int64_t next_depth = std::min(depth_of_block, q.depth - next_p);
-      int64_t row = 0, column = 0;
-      for (int64_t j = 0; j < columns; j += width) {
-        const int64_t n = std::min(width, columns - j);
-        const float* const weights = q.b + p * q.columns + j0 + j;
-        float* const panel = block + j * tile.depth;
-        const bool whole_vectors = n % kernel_.vector_floats == 0;
-        if (!whole_vectors) PackPanels(weights, q.columns, tile.depth, n, width, panel);
-        for (int64_t i = 0; i < q.rows; i += kRows) {
-          const bool packs = i == 0 && whole_vectors;
-          tile.left = q.a + i * q.depth + p * kRows;
-          tile.right = packs ? weights : panel;
-          tile.copy = panel;
-          tile.c = sums + j * q.rows + i * width;
-          const bool fetches = column < next_columns && row + kRows <= next_depth;
-          tile.fetch = fetches ? q.b + (next_p + row) * q.columns + next_j + column : nullptr;
-          column += depth_of_block;
-          if (column >= next_columns) column = 0, row += kRows;
-          Run(packs ? TileLayout::kInterleavedTimesRows : TileLayout::kInterleavedTimesPanel, tile,
-              std::min(kRows, q.rows - i), n);
-        }
+      for (int64_t j = j0; j < j1; j += columns_of_block) {
+        blocks.push_back({p, std::min(depth_of_block, q.depth - p), j, std::min(columns_of_block, j1 - j)});
       }
     }
-    UnpackPanels(sums, q.rows, columns, width, q.c + j0, q.columns);
+  }
+  // Panels that were a power of two apart would have few places in a cache for their rows.
+  const int64_t panel = depth_of_block * width + kLineBytes / sizeof(float);
+  const int64_t block_size = columns_of_block / width * panel;
+  float* right = Reserve(memory, 2 * block_size + columns_at_once * q.rows);
+  float* next_right = right + block_size;
+  // In panels [rows, width].
+  float* const sums = right + 2 * block_size;
+  const auto packer = [&](size_t number, float* to) {
+    const size_t last = blocks.size() - 1;
+    return BlockPacker(q.b, q.columns, blocks[std::min(number, last)], blocks[std::min(number + 1, last)], width, panel,
+                       to);
+  };
+  packer(0, right).PackPart(1, 1);
+  const int64_t tiles_of_panel = RoundUp(q.rows, kRows) / kRows;
+  Tile tile{.c_row = width};
+  int64_t j0 = range.begin;
+  for (size_t number = 0; number < blocks.size(); ++number) {
+    const Block& block = blocks[number];
+    const int64_t tiles = RoundUp(block.columns, width) / width * tiles_of_panel;
+    BlockPacker next = packer(number + 1, next_right);
+    int64_t computed = 0;
+    tile.depth = block.rows;
+    tile.accumulate = block.row > 0;
+    for (int64_t j = 0; j < block.columns; j += width) {
+      tile.right = right + j / width * panel;
+      for (int64_t i = 0; i < q.rows; i += kRows) {
+        tile.left = q.a + i * q.depth + block.row * kRows;
+        tile.c = sums + (block.column + j - j0) * q.rows + i * width;
+        Run(TileLayout::kInterleavedTimesPanel, tile, std::min(kRows, q.rows - i), std::min(width, block.columns - j));
+        next.PackPart(++computed, tiles);
+      }
+    }
+    std::swap(right, next_right);
+    const int64_t j1 = std::min(j0 + columns_at_once, range.end);
+    if (block.row + block.rows < q.depth || block.column + block.columns < j1) continue;
+    UnpackPanels(sums, q.rows, j1 - j0, width, q.c + j0, q.columns);
+    j0 = j1;
   }
 }
 

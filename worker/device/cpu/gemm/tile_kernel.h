@@ -8,34 +8,30 @@
 
 namespace ballast {
 
-// The places of a tile's numbers. Each layout has its own kernels, which take a third fewer instructions because the
-// compiler knows the distances.
+// Where a tile's left side is; the right one is a panel. Each layout has its own kernels, which take a third fewer
+// instructions because the compiler knows the distances.
 enum class TileLayout {
-  // Left's rows are in place; right is a panel.
+  // Left's rows are in place.
   kRowsTimesPanel,
-  // Left's rows are interleaved: number p of row i is at left[p * TileKernel::kRows + i]. Right is a panel.
+  // Left's rows are interleaved: number p of row i is at left[p * TileKernel::kRows + i].
   kInterleavedTimesPanel,
-  // Left's rows are interleaved; right's rows are in place, and are copied to a panel as they are read.
-  kInterleavedTimesRows,
 };
-inline constexpr int kTileLayouts = 3;
+inline constexpr int kTileLayouts = 2;
 
 // One tile of a product, c = left right (+ c): left is [rows, depth] and read one number at a time, right is [depth,
-// columns] and read one vector at a time. A panel has its rows one after the other, TileKernel::width() apart.
+// columns] and read one vector at a time. Right is a panel: its rows are one after the other, TileKernel::width()
+// apart.
 struct Tile {
   const float* left = nullptr;
   // Distance of rows that are in place.
   int64_t left_row = 0;
   const float* right = nullptr;
-  int64_t right_row = 0;
   int64_t depth = 0;
   // Row i of c begins at c[i * c_row].
   float* c = nullptr;
   int64_t c_row = 0;
   // Adds the products to the contents of c.
   bool accumulate = false;
-  // The panel that rows of right in place are copied to.
-  float* copy = nullptr;
   // If not null, data that later tiles read: `depth` numbers in each of kRows rows, fetch_row apart, are gradually
   // prefetched into the L2 cache while this tile is computed.
   const float* fetch = nullptr;

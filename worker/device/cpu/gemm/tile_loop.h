@@ -20,8 +20,7 @@ struct TileLoop {
   static constexpr int64_t kLine = 16;
   static constexpr int kFloats = Set::kFloats;
   static constexpr int kWidth = Set::kVectors * kFloats;
-  static constexpr bool kInterleaved = kLayout != TileLayout::kRowsTimesPanel;
-  static constexpr bool kCopies = kLayout == TileLayout::kInterleavedTimesRows;
+  static constexpr bool kInterleaved = kLayout == TileLayout::kInterleavedTimesPanel;
   using Vector = typename Set::Vector;
   using Sums = Vector[kTileRows][kVectors];
 
@@ -33,21 +32,18 @@ struct TileLoop {
     // Each of left's rows if they are in place; otherwise only the first.
     const float* left[kTileRows];
     const float* right;
-    float* copy;
   };
 
   // Adds kSteps products to each sum.
   template <int kSteps>
-  ABSL_ATTRIBUTE_ALWAYS_INLINE void Add(Rest& rest, int64_t right_row, Sums& sums) const {
+  ABSL_ATTRIBUTE_ALWAYS_INLINE void Add(Rest& rest, Sums& sums) const {
 #pragma GCC unroll 8
     for (int p = 0; p < kSteps; ++p) {
       Vector vectors[kVectors];
 #pragma GCC unroll 8
       for (int j = 0; j < kVectors; ++j) {
-        std::memcpy(&vectors[j], rest.right + (kCopies ? 0 : p * kWidth) + j * kFloats, sizeof(Vector));
-        if constexpr (kCopies) std::memcpy(rest.copy + p * kWidth + j * kFloats, &vectors[j], sizeof(Vector));
+        std::memcpy(&vectors[j], rest.right + p * kWidth + j * kFloats, sizeof(Vector));
       }
-      if constexpr (kCopies) rest.right += right_row;
 #pragma GCC unroll 8
       for (int i = 0; i < kTileRows; ++i) {
         const float number = kInterleaved ? rest.left[0][p * TileKernel::kRows + i] : rest.left[i][p];
@@ -55,11 +51,7 @@ struct TileLoop {
         for (int j = 0; j < kVectors; ++j) sums[i][j] += number * vectors[j];
       }
     }
-    if constexpr (kCopies) {
-      rest.copy += kSteps * kWidth;
-    } else {
-      rest.right += kSteps * kWidth;
-    }
+    rest.right += kSteps * kWidth;
     if constexpr (kInterleaved) {
       rest.left[0] += kSteps * TileKernel::kRows;
     } else {
@@ -85,11 +77,10 @@ struct TileLoop {
         for (int j = 0; j < kVectors; ++j) std::memcpy(&sums[i][j], c + i * c_row + j * kFloats, sizeof(Vector));
       }
     }
-    Rest rest = {{}, tile.right, tile.copy};
+    Rest rest = {{}, tile.right};
 #pragma GCC unroll 8
     for (int i = 0; i < (kInterleaved ? 1 : kTileRows); ++i) rest.left[i] = tile.left + i * tile.left_row;
-    // In registers, because the compiler must assume that a copied vector overwrites the tile.
-    const int64_t depth = tile.depth, right_row = tile.right_row, fetch_row = tile.fetch_row;
+    const int64_t depth = tile.depth, fetch_row = tile.fetch_row;
     const float* fetch = tile.fetch;
     int64_t done = 0;
     for (; done + kLine <= depth; done += kLine) {
@@ -98,9 +89,9 @@ struct TileLoop {
         for (int i = 0; i < TileKernel::kRows; ++i) __builtin_prefetch(fetch + i * fetch_row, 0, 2);
         fetch += kLine;
       }
-      for (int p = 0; p < kLine; p += kSteps) Add<kSteps>(rest, right_row, sums);
+      for (int p = 0; p < kLine; p += kSteps) Add<kSteps>(rest, sums);
     }
-    for (; done < depth; ++done) Add<1>(rest, right_row, sums);
+    for (; done < depth; ++done) Add<1>(rest, sums);
 #pragma GCC unroll 8
     for (int i = 0; i < kTileRows; ++i) {
 #pragma GCC unroll 8
@@ -137,8 +128,7 @@ constexpr TileKernel KernelOf(const char* name, int most_batch) {
           Set::kFloats,
           most_batch,
           Set::kVectors,
-          {Multipliers<Set, TileLayout::kRowsTimesPanel>(), Multipliers<Set, TileLayout::kInterleavedTimesPanel>(),
-           Multipliers<Set, TileLayout::kInterleavedTimesRows>()}};
+          {Multipliers<Set, TileLayout::kRowsTimesPanel>(), Multipliers<Set, TileLayout::kInterleavedTimesPanel>()}};
 }
 
 }  // namespace ballast
