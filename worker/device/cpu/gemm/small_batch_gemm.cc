@@ -241,18 +241,20 @@ void SmallBatchGemm::ComputeRows(WeightGradient& gradient, int64_t begin, int64_
   }
 }
 
-// While a panel of the right side passes, the left side of kGroups groups (9 KiB at a batch of 64) stays in the L1
-// cache. Rows are stored through the caches, since another thread reads them soon; past them also takes a fifth longer
-// on some processors.
+// While a panel of the right side passes, the left side of some groups (9 KiB for six at a batch of 64) stays in the L1
+// cache. Rows that are whole pages apart have their columns in the same few places of the caches, so that few such rows
+// may be written at once. They are stored through the caches, since another thread reads them soon; past them also
+// takes a fifth longer on some processors.
 void SmallBatchGemm::WeightGradientRows(const WeightGradient& gradient, Range range) const {
-  constexpr int64_t kGroups = 6;
+  constexpr int64_t kPageFloats = 1024;
+  const int64_t groups = gradient.product.columns % kPageFloats == 0 ? 2 : 6;
   const Product& q = gradient.product;
   const int64_t width = kernel_.width();
   Tile tile{.depth = q.depth};
   // Holds a tile of c that ends inside a vector.
   alignas(kLineBytes) float end[kRows * TileKernel::kMostWidth];
-  for (int64_t i0 = range.begin; i0 < range.end; i0 += kGroups * kRows) {
-    const int64_t i1 = std::min(i0 + kGroups * kRows, range.end);
+  for (int64_t i0 = range.begin; i0 < range.end; i0 += groups * kRows) {
+    const int64_t i1 = std::min(i0 + groups * kRows, range.end);
     for (int64_t j = 0; j < q.columns; j += width) {
       const int64_t n = std::min(width, q.columns - j);
       const bool whole_vectors = n % kernel_.vector_floats == 0;
