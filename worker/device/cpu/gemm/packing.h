@@ -14,9 +14,9 @@ void PackPanels(const float* from, int64_t from_row, int64_t depth, int64_t colu
 // Copies panels back to a matrix [depth, columns].
 void UnpackPanels(const float* from, int64_t depth, int64_t columns, int64_t width, float* to, int64_t to_row);
 
-// A part of a matrix.
+// A part of a matrix: so many rows and columns from these on.
 struct Block {
-  int64_t row, rows, column, columns;
+  int64_t row = 0, rows = 0, column = 0, columns = 0;
 };
 
 // Packs a block of a large matrix into panels [rows of the block, width], some at a time, while something else is

@@ -132,74 +132,65 @@ void SmallBatchGemm::ForwardColumns(Range range) const {
 
 // c = a b. The left side is a, with kRows rows interleaved: number p of row i of a group is at p * kRows + i.
 void SmallBatchGemm::InputGradient(const Product& q) {
+  constexpr int64_t kMostSums = 65536;
   float* const left = Reserve(left_, RoundUp(q.rows, kRows) * q.depth);
   for (int64_t i = 0; i < q.rows; i += kRows) {
     Transpose(q.a + i * q.depth, q.depth, std::min(kRows, q.rows - i), q.depth, left + i * q.depth, kRows);
   }
+  const Product interleaved = {.a = left, .b = q.b, .c = q.c, .rows = q.rows, .columns = q.columns, .depth = q.depth};
+  const int64_t at_once = RoundUp(std::max(kMostSums / q.rows, int64_t{512}), 512);
   of_thread_.resize(threads_);
   Split(q.columns, kernel_.width(), [&](Range range, int number) {
-    InputGradientColumns({.a = left, .b = q.b, .c = q.c, .rows = q.rows, .columns = q.columns, .depth = q.depth}, range,
-                         of_thread_[number]);
+    for (int64_t j = range.begin; j < range.end; j += at_once) {
+      InputGradientColumns(interleaved, {j, std::min(j + at_once, range.end)}, of_thread_[number]);
+    }
   });
 }
 
 // Uses the interleaved a. The weights b [depth, columns] are the right side, in blocks, each packed while the tiles of
 // the one before are computed. A panel (8 or 16 KiB) stays in the L1 cache while its tiles are computed; two blocks (64
-// or 128 KiB each) stay in the L2 cache, and so do the sums of some columns, through whose blocks the depth passes.
+// or 128 KiB each) and the sums of all columns stay in the L2 cache.
 void SmallBatchGemm::InputGradientColumns(const Product& q, Range range, std::vector<float>& memory) const {
-  constexpr int64_t kMostSums = 65536;
   const int64_t width = kernel_.width();
   const bool wide = width > 16;
   const int64_t depth_of_block = wide ? 64 : 128;
   const int64_t columns_of_block = wide ? 512 : 128;
-  const int64_t columns_at_once = std::max(kMostSums / q.rows / columns_of_block, int64_t{1}) * columns_of_block;
   std::vector<Block> blocks;
-  for (int64_t j0 = range.begin; j0 < range.end; j0 += columns_at_once) {
-    const int64_t j1 = std::min(j0 + columns_at_once, range.end);
-    for (int64_t p = 0; p < q.depth; p += depth_of_block) {
-      for (int64_t j = j0; j < j1; j += columns_of_block) {
-        blocks.push_back({p, std::min(depth_of_block, q.depth - p), j, std::min(columns_of_block, j1 - j)});
-      }
+  for (int64_t p = 0; p < q.depth; p += depth_of_block) {
+    for (int64_t j = range.begin; j < range.end; j += columns_of_block) {
+      blocks.push_back({p, std::min(depth_of_block, q.depth - p), j, std::min(columns_of_block, range.end - j)});
     }
   }
+  // Empty: nothing is packed while the last tiles are computed.
+  const Block& none = blocks.emplace_back();
   // Panels that were a power of two apart would have few places in a cache for their rows.
   const int64_t panel = depth_of_block * width + kLineBytes / sizeof(float);
   const int64_t block_size = columns_of_block / width * panel;
-  float* right = Reserve(memory, 2 * block_size + columns_at_once * q.rows);
+  float* right = Reserve(memory, 2 * block_size + RoundUp(range.end - range.begin, width) * q.rows);
   float* next_right = right + block_size;
   // In panels [rows, width].
   float* const sums = right + 2 * block_size;
-  const auto packer = [&](size_t number, float* to) {
-    const size_t last = blocks.size() - 1;
-    return BlockPacker(q.b, q.columns, blocks[std::min(number, last)], blocks[std::min(number + 1, last)], width, panel,
-                       to);
-  };
-  packer(0, right).PackPart(1, 1);
-  const int64_t tiles_of_panel = RoundUp(q.rows, kRows) / kRows;
+  BlockPacker(q.b, q.columns, blocks[0], blocks[1], width, panel, right).PackPart(1, 1);
   Tile tile{.c_row = width};
-  int64_t j0 = range.begin;
-  for (size_t number = 0; number < blocks.size(); ++number) {
-    const Block& block = blocks[number];
-    const int64_t tiles = RoundUp(block.columns, width) / width * tiles_of_panel;
-    BlockPacker next = packer(number + 1, next_right);
+  for (const Block* block = &blocks[0]; block != &none; ++block) {
+    const Block* const next = block + 1;
+    BlockPacker packer(q.b, q.columns, *next, next == &none ? none : *(next + 1), width, panel, next_right);
+    const int64_t tiles = RoundUp(block->columns, width) / width * RoundUp(q.rows, kRows) / kRows;
     int64_t computed = 0;
-    tile.depth = block.rows;
-    tile.accumulate = block.row > 0;
-    for (int64_t j = 0; j < block.columns; j += width) {
+    tile.depth = block->rows;
+    tile.accumulate = block->row > 0;
+    for (int64_t j = 0; j < block->columns; j += width) {
       tile.right = right + j / width * panel;
       for (int64_t i = 0; i < q.rows; i += kRows) {
-        tile.left = q.a + i * q.depth + block.row * kRows;
-        tile.c = sums + (block.column + j - j0) * q.rows + i * width;
-        Run(TileLayout::kInterleavedTimesPanel, tile, std::min(kRows, q.rows - i), std::min(width, block.columns - j));
-        next.PackPart(++computed, tiles);
+        tile.left = q.a + i * q.depth + block->row * kRows;
+        tile.c = sums + (block->column + j - range.begin) * q.rows + i * width;
+        Run(TileLayout::kInterleavedTimesPanel, tile, std::min(kRows, q.rows - i), std::min(width, block->columns - j));
+        packer.PackPart(++computed, tiles);
       }
     }
     std::swap(right, next_right);
-    const int64_t j1 = std::min(j0 + columns_at_once, range.end);
-    if (block.row + block.rows < q.depth || block.column + block.columns < j1) continue;
-    UnpackPanels(sums, q.rows, j1 - j0, width, q.c + j0, q.columns);
-    j0 = j1;
   }
+  UnpackPanels(sums, q.rows, range.end - range.begin, width, q.c + range.begin, q.columns);
 }
 
 // c = a^T b; the depth is the batch. The left side is a, with kRows columns together; the right side is panels of b.
