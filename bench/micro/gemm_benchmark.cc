@@ -120,7 +120,7 @@ void Register(const std::string& library, Multiply multiply) {
                                    Measure(state, multiply, products_at(static_cast<int>(state.range(0))));
                                  })
         ->ArgNames({"batch", "threads"})
-        ->ArgsProduct({{64, 128}, {1, 2}})
+        ->ArgsProduct({{8, 16, 32, 64, 128}, {1, 2}})
         ->UseRealTime()
         ->Unit(benchmark::kMillisecond);
   };
