@@ -36,6 +36,7 @@ class BufferPool::Store {
   explicit Store(size_t kept_bytes) : kept_bytes_(kept_bytes) {}
 
   Memory Take(size_t bytes, Stay stay) {
+    Memory taken = {nullptr, bytes};
     {
       absl::MutexLock lock(&mutex_);
       const auto fits = [bytes](const Memory& one) {
@@ -48,19 +49,15 @@ class BufferPool::Store {
         found = std::next(last).base();
       }
       if (found != free_.end()) {
-        Memory taken = std::move(*found);
+        taken = std::move(*found);
         free_.erase(found);
         free_bytes_ -= taken.bytes;
         taken.in_caches = taken_bytes_ - taken.taken_at <= kCachedBytes;
-        taken_bytes_ += taken.bytes;
-        taken.taken_at = taken_bytes_;
-        return taken;
       }
+      taken_bytes_ += taken.bytes;
+      taken.taken_at = taken_bytes_;
     }
-    Memory taken = {std::unique_ptr<char, Free>(Allocate(bytes)), bytes};
-    absl::MutexLock lock(&mutex_);
-    taken_bytes_ += bytes;
-    taken.taken_at = taken_bytes_;
+    if (taken.start == nullptr) taken.start.reset(Allocate(bytes));
     return taken;
   }
 

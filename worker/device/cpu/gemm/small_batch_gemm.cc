@@ -132,13 +132,15 @@ void SmallBatchGemm::ForwardColumns(Range range) const {
 
 // c = a b. The left side is a, with kRows rows interleaved: number p of row i of a group is at p * kRows + i.
 void SmallBatchGemm::InputGradient(const Product& q) {
+  // So many sums (256 KiB), for whole blocks of columns, stay in the L2 cache beside the blocks.
   constexpr int64_t kMostSums = 65536;
+  constexpr int64_t kBlockColumns = 512;
   float* const left = Reserve(left_, RoundUp(q.rows, kRows) * q.depth);
   for (int64_t i = 0; i < q.rows; i += kRows) {
     Transpose(q.a + i * q.depth, q.depth, std::min(kRows, q.rows - i), q.depth, left + i * q.depth, kRows);
   }
   const Product interleaved = {.a = left, .b = q.b, .c = q.c, .rows = q.rows, .columns = q.columns, .depth = q.depth};
-  const int64_t at_once = RoundUp(std::max(kMostSums / q.rows, int64_t{512}), 512);
+  const int64_t at_once = RoundUp(std::max(kMostSums / q.rows, kBlockColumns), kBlockColumns);
   of_thread_.resize(threads_);
   Split(q.columns, kernel_.width(), [&](Range range, int number) {
     for (int64_t j = range.begin; j < range.end; j += at_once) {
