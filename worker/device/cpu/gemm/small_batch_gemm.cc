@@ -14,6 +14,12 @@ namespace {
 constexpr int64_t kRows = TileKernel::kRows;
 constexpr int64_t kLineBytes = 64;
 
+// Rows of that many floats have their columns in the same few places of the caches.
+bool RowsArePagesApart(int64_t floats) {
+  constexpr int64_t kPageFloats = 1024;
+  return floats % kPageFloats == 0;
+}
+
 int64_t RoundUp(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
 // Room for n floats from the start of a cache line; previous contents are lost.
@@ -69,7 +75,8 @@ void SmallBatchGemm::Split(int64_t size, int64_t unit, const std::function<void(
 }
 
 // c^T = b^T a^T. The weights, stored as b^T [columns, depth], are the left side, read in place; a^T is the right
-// side, in panels. kDepth rows of a panel (256 KiB) stay in the L2 cache while the weights are read.
+// side, in panels. A part of the depth of all panels (128 or 256 KiB at a batch of 64) stays in the L2 cache while the
+// weights are read.
 void SmallBatchGemm::BeginForward(const Product& q) {
   const int64_t width = kernel_.width();
   const int64_t padded = RoundUp(q.rows, width);
@@ -82,8 +89,6 @@ void SmallBatchGemm::BeginForward(const Product& q) {
   }
   begun_ = q;
   begun_right_ = right;
-  // c^T with padded rows.
-  begun_sums_ = Reserve(left_, padded * q.columns);
   computed_.assign(RoundUp(q.columns, kRows) / kRows, false);
 }
 
@@ -95,6 +100,13 @@ void SmallBatchGemm::ForwardInside(int64_t begin, int64_t end) {
 void SmallBatchGemm::EndForward() { ForwardGroups(0, computed_.size()); }
 
 void SmallBatchGemm::ForwardGroups(int64_t first, int64_t last) {
+  // So many sums (128 KiB), for whole groups, stay in the L2 cache beside the panels; but few columns are not worth
+  // reading all panels.
+  constexpr int64_t kMostSums = 32768;
+  constexpr int64_t kLeastColumns = 480;
+  const int64_t padded = RoundUp(begun_.rows, kernel_.width());
+  const int64_t at_once = RoundUp(std::max(kMostSums / padded, kLeastColumns), kRows);
+  of_thread_.resize(threads_);
   while (first < last) {
     if (computed_[first]) {
       ++first;
@@ -102,32 +114,41 @@ void SmallBatchGemm::ForwardGroups(int64_t first, int64_t last) {
     }
     const int64_t offset = first * kRows;
     for (; first < last && !computed_[first]; ++first) computed_[first] = true;
-    Split(std::min(first * kRows, begun_.columns) - offset, kRows, [&](Range range, int) {
-      ForwardColumns({offset + range.begin, offset + range.end});
+    Split(std::min(first * kRows, begun_.columns) - offset, kRows, [&](Range range, int number) {
+      float* const sums = Reserve(of_thread_[number], padded * at_once);
+      for (int64_t j = range.begin; j < range.end; j += at_once) {
+        ForwardColumns({offset + j, offset + std::min(j + at_once, range.end)}, sums);
+      }
     });
   }
 }
 
-void SmallBatchGemm::ForwardColumns(Range range) const {
-  constexpr int64_t kDepth = 1024;
+// `sums` has room for c^T's rows in the range, padded.
+void SmallBatchGemm::ForwardColumns(Range range, float* sums) const {
   const Product& q = begun_;
   const int64_t width = kernel_.width();
   const int64_t padded = RoundUp(q.rows, width);
+  const int64_t panels = padded / width;
+  // The tiles of the first panels prefetch so many of the next rows each.
+  const int rows_each = panels < 3 ? kRows : kRows / 3;
+  const int64_t most_depth = panels >= 3 && RowsArePagesApart(q.depth) ? 512 : 1024;
   Tile tile{.left_row = q.depth, .c_row = padded, .fetch_row = q.depth};
-  for (int64_t p = 0; p < q.depth; p += kDepth) {
-    tile.depth = std::min(kDepth, q.depth - p);
+  for (int64_t p = 0; p < q.depth; p += most_depth) {
+    tile.depth = std::min(most_depth, q.depth - p);
     tile.accumulate = p > 0;
     for (int64_t j = range.begin; j < range.end; j += kRows) {
       tile.left = q.b + j * q.depth + p;
-      for (int64_t i = 0; i < q.rows; i += width) {
+      for (int64_t i = 0, fetched = 0; i < q.rows; i += width, fetched += rows_each) {
+        const bool fetches = fetched < kRows && j + 2 * kRows <= range.end;
+        tile.fetch_rows = fetches ? rows_each : 0;
+        tile.fetch = fetches ? tile.left + (kRows + fetched) * q.depth : nullptr;
         tile.right = begun_right_ + i * q.depth + p * width;
-        tile.c = begun_sums_ + j * padded + i;
-        tile.fetch = i == 0 && j + 2 * kRows <= range.end ? tile.left + kRows * q.depth : nullptr;
+        tile.c = sums + (j - range.begin) * padded + i;
         Run(TileLayout::kRowsTimesPanel, tile, std::min(kRows, range.end - j), std::min(width, q.rows - i));
       }
     }
   }
-  Transpose(begun_sums_ + range.begin * padded, padded, range.end - range.begin, q.rows, q.c + range.begin, q.columns);
+  Transpose(sums, padded, range.end - range.begin, q.rows, q.c + range.begin, q.columns);
 }
 
 // c = a b. The left side is a, with kRows rows interleaved: number p of row i of a group is at p * kRows + i.
@@ -235,12 +256,10 @@ void SmallBatchGemm::ComputeRows(WeightGradient& gradient, int64_t begin, int64_
 }
 
 // While a panel of the right side passes, the left side of some groups (9 KiB for six at a batch of 64) stays in the L1
-// cache. Rows that are whole pages apart have their columns in the same few places of the caches, so that few such rows
-// may be written at once. They are stored through the caches, since another thread reads them soon; past them also
-// takes a fifth longer on some processors.
+// cache. Few rows that are whole pages apart may be written at once. They are stored through the caches, since another
+// thread reads them soon; past them also takes a fifth longer on some processors.
 void SmallBatchGemm::WeightGradientRows(const WeightGradient& gradient, Range range) const {
-  constexpr int64_t kPageFloats = 1024;
-  const int64_t groups = gradient.product.columns % kPageFloats == 0 ? 2 : 6;
+  const int64_t groups = RowsArePagesApart(gradient.product.columns) ? 2 : 6;
   const Product& q = gradient.product;
   const int64_t width = kernel_.width();
   Tile tile{.depth = q.depth};

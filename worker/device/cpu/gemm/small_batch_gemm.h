@@ -73,7 +73,7 @@ class SmallBatchGemm {
 
   // Computes columns of the output, in groups of kRows, that are not computed yet.
   void ForwardGroups(int64_t first, int64_t last);
-  void ForwardColumns(Range range) const;
+  void ForwardColumns(Range range, float* sums) const;
   void InputGradient(const Product& q);
   void InputGradientColumns(const Product& q, Range range, std::vector<float>& memory) const;
   void WeightGradientRows(const WeightGradient& gradient, Range range) const;
@@ -85,10 +85,9 @@ class SmallBatchGemm {
 
   const TileKernel& kernel_;
   const int threads_;
-  // The output that was begun last: packed a, the sums, and the groups of kRows columns that are computed.
+  // The output that was begun last: packed a and the groups of kRows columns that are computed.
   Product begun_;
   const float* begun_right_ = nullptr;
-  float* begun_sums_ = nullptr;
   std::vector<bool> computed_;
   // Scratch memory for packing and sums; kept between calls, because allocation costs more than its use.
   std::vector<float> left_;

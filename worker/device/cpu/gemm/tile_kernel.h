@@ -32,10 +32,11 @@ struct Tile {
   int64_t c_row = 0;
   // Adds the products to the contents of c.
   bool accumulate = false;
-  // If not null, data that later tiles read: `depth` numbers in each of kRows rows, fetch_row apart, are gradually
-  // prefetched into the L2 cache while this tile is computed.
+  // Data that later tiles read: `depth` numbers in each of fetch_rows rows, fetch_row apart, are gradually prefetched
+  // into the L2 cache while this tile is computed.
   const float* fetch = nullptr;
   int64_t fetch_row = 0;
+  int fetch_rows = 0;
 };
 
 // An instruction set's kernels for tiles. Each element of c is one chain of fused multiply-adds in the order of p, so

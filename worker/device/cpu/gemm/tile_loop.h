@@ -82,11 +82,16 @@ struct TileLoop {
     for (int i = 0; i < (kInterleaved ? 1 : kTileRows); ++i) rest.left[i] = tile.left + i * tile.left_row;
     const int64_t depth = tile.depth, fetch_row = tile.fetch_row;
     const float* fetch = tile.fetch;
+    const int fetch_rows = tile.fetch_rows;
     int64_t done = 0;
     for (; done + kLine <= depth; done += kLine) {
-      if (fetch != nullptr) {
+      if (fetch_rows > 0) {
+        __builtin_prefetch(fetch, 0, 2);
+        __builtin_prefetch(fetch + fetch_row, 0, 2);
+        if (fetch_rows > 2) {
 #pragma GCC unroll 8
-        for (int i = 0; i < TileKernel::kRows; ++i) __builtin_prefetch(fetch + i * fetch_row, 0, 2);
+          for (int i = 2; i < TileKernel::kRows; ++i) __builtin_prefetch(fetch + i * fetch_row, 0, 2);
+        }
         fetch += kLine;
       }
       for (int p = 0; p < kLine; p += kSteps) Add<kSteps>(rest, sums);
