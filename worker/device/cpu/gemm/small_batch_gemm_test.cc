@@ -33,7 +33,8 @@ struct Form {
 constexpr Form kForms[] = {
     {"forward", false, true}, {"input gradient", false, false}, {"weight gradient", true, false}};
 
-// Sizes around one, a tile and a panel, then beyond the blocks of depth (64, 1024) and of columns (512).
+// Sizes around one, a tile and a panel, then beyond the blocks of depth (64, 512, 1024) and of columns (480, 512), and
+// with rows that are whole pages apart.
 std::vector<Shape> Shapes() {
   std::vector<Shape> shapes;
   for (const int64_t rows : {1, 7, 63, 64, 65}) {
@@ -41,7 +42,8 @@ std::vector<Shape> Shapes() {
       for (const int64_t depth : {1, 16, 63, 65}) shapes.push_back({rows, columns, depth});
     }
   }
-  for (const Shape& large : {Shape{65, 1031, 515}, Shape{64, 528, 2049}, Shape{7, 9, 1025}, Shape{515, 1025, 64}}) {
+  for (const Shape& large : {Shape{65, 1031, 515}, Shape{64, 528, 2049}, Shape{64, 528, 2048}, Shape{193, 9, 1024},
+                             Shape{7, 9, 1025}, Shape{515, 1025, 64}}) {
     shapes.push_back(large);
   }
   return shapes;
