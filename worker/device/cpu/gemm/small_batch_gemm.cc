@@ -14,7 +14,8 @@ namespace {
 constexpr int64_t kRows = TileKernel::kRows;
 constexpr int64_t kLineBytes = 64;
 
-// Rows of that many floats have their columns in the same few places of the caches.
+// Returns whether rows of that many floats are whole pages apart. Then all rows of a column have the same few places in
+// the caches.
 bool RowsArePagesApart(int64_t floats) {
   constexpr int64_t kPageFloats = 1024;
   return floats % kPageFloats == 0;
