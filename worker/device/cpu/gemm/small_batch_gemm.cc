@@ -116,23 +116,25 @@ void SmallBatchGemm::ForwardGroups(int64_t first, int64_t last) {
     const int64_t offset = first * kRows;
     for (; first < last && !computed_[first]; ++first) computed_[first] = true;
     Split(std::min(first * kRows, begun_.columns) - offset, kRows, [&](Range range, int number) {
-      float* const sums = Reserve(of_thread_[number], padded * at_once);
       for (int64_t j = range.begin; j < range.end; j += at_once) {
-        ForwardColumns({offset + j, offset + std::min(j + at_once, range.end)}, sums);
+        ForwardColumns({offset + j, offset + std::min(j + at_once, range.end)}, of_thread_[number]);
       }
     });
   }
 }
 
-// `sums` has room for c^T's rows in the range, padded.
-void SmallBatchGemm::ForwardColumns(Range range, float* sums) const {
+void SmallBatchGemm::ForwardColumns(Range range, std::vector<float>& memory) const {
   const Product& q = begun_;
   const int64_t width = kernel_.width();
   const int64_t padded = RoundUp(q.rows, width);
-  const int64_t panels = padded / width;
-  // The tiles of the first panels prefetch so many of the next rows each.
-  const int rows_each = panels < 3 ? kRows : kRows / 3;
-  const int64_t most_depth = panels >= 3 && RowsArePagesApart(q.depth) ? 512 : 1024;
+  // The tiles of the first panels prefetch so many of the next rows each: a few, if there are enough panels, since
+  // memory does not give all of them in the time of one tile.
+  const bool spreads = padded / width >= kRows / TileKernel::kFewRows;
+  const int rows_each = spreads ? TileKernel::kFewRows : kRows;
+  // With rows that are whole pages apart, half as many numbers at once were measured to be faster.
+  const int64_t most_depth = spreads && RowsArePagesApart(q.depth) ? 512 : 1024;
+  // c^T's rows in the range, padded.
+  float* const sums = Reserve(memory, (range.end - range.begin) * padded);
   Tile tile{.left_row = q.depth, .c_row = padded, .fetch_row = q.depth};
   for (int64_t p = 0; p < q.depth; p += most_depth) {
     tile.depth = std::min(most_depth, q.depth - p);
@@ -257,8 +259,8 @@ void SmallBatchGemm::ComputeRows(WeightGradient& gradient, int64_t begin, int64_
 }
 
 // While a panel of the right side passes, the left side of some groups (9 KiB for six at a batch of 64) stays in the L1
-// cache. Few rows that are whole pages apart may be written at once. They are stored through the caches, since another
-// thread reads them soon; past them also takes a fifth longer on some processors.
+// cache. If rows of c are whole pages apart, only a few are written at once. They are stored through the caches, since
+// another thread reads them soon; past them also takes a fifth longer on some processors.
 void SmallBatchGemm::WeightGradientRows(const WeightGradient& gradient, Range range) const {
   const int64_t groups = RowsArePagesApart(gradient.product.columns) ? 2 : 6;
   const Product& q = gradient.product;

@@ -73,7 +73,7 @@ class SmallBatchGemm {
 
   // Computes columns of the output, in groups of kRows, that are not computed yet.
   void ForwardGroups(int64_t first, int64_t last);
-  void ForwardColumns(Range range, float* sums) const;
+  void ForwardColumns(Range range, std::vector<float>& memory) const;
   void InputGradient(const Product& q);
   void InputGradientColumns(const Product& q, Range range, std::vector<float>& memory) const;
   void WeightGradientRows(const WeightGradient& gradient, Range range) const;

@@ -42,7 +42,7 @@ std::vector<Shape> Shapes() {
       for (const int64_t depth : {1, 16, 63, 65}) shapes.push_back({rows, columns, depth});
     }
   }
-  for (const Shape& large : {Shape{65, 1031, 515}, Shape{64, 528, 2049}, Shape{64, 528, 2048}, Shape{193, 9, 1024},
+  for (const Shape& large : {Shape{65, 1031, 515}, Shape{64, 528, 2049}, Shape{64, 528, 2048}, Shape{193, 33, 1024},
                              Shape{7, 9, 1025}, Shape{515, 1025, 64}}) {
     shapes.push_back(large);
   }

@@ -33,7 +33,7 @@ struct Tile {
   // Adds the products to the contents of c.
   bool accumulate = false;
   // Data that later tiles read: `depth` numbers in each of fetch_rows rows, fetch_row apart, are gradually prefetched
-  // into the L2 cache while this tile is computed.
+  // into the L2 cache while this tile is computed. There are no such rows, TileKernel::kFewRows or TileKernel::kRows.
   const float* fetch = nullptr;
   int64_t fetch_row = 0;
   int fetch_rows = 0;
@@ -43,6 +43,7 @@ struct Tile {
 // that every kernel, every blocking of the depth and every split over threads give the same bits.
 struct TileKernel {
   static constexpr int kRows = 6;
+  static constexpr int kFewRows = 2;
   static constexpr int kMostVectors = 4;
   static constexpr int kMostWidth = 64;
   using Functions = std::array<std::array<void (*)(const Tile&), kMostVectors>, kRows>;

@@ -86,11 +86,13 @@ struct TileLoop {
     int64_t done = 0;
     for (; done + kLine <= depth; done += kLine) {
       if (fetch_rows > 0) {
-        __builtin_prefetch(fetch, 0, 2);
-        __builtin_prefetch(fetch + fetch_row, 0, 2);
-        if (fetch_rows > 2) {
 #pragma GCC unroll 8
-          for (int i = 2; i < TileKernel::kRows; ++i) __builtin_prefetch(fetch + i * fetch_row, 0, 2);
+        for (int i = 0; i < TileKernel::kFewRows; ++i) __builtin_prefetch(fetch + i * fetch_row, 0, 2);
+        if (fetch_rows > TileKernel::kFewRows) {
+#pragma GCC unroll 8
+          for (int i = TileKernel::kFewRows; i < TileKernel::kRows; ++i) {
+            __builtin_prefetch(fetch + i * fetch_row, 0, 2);
+          }
         }
         fetch += kLine;
       }
